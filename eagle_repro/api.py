@@ -1,0 +1,209 @@
+"""Loading a pair and generating with it: where sources and engine meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eagle_repro.engine.accept import Sampling
+from eagle_repro.engine.generate import Generation, Request, run
+from eagle_repro.engine.head import Eagle3Head, load_head
+from eagle_repro.engine.ids import is_whole, token_ids
+from eagle_repro.engine.shape import TreeShape
+from eagle_repro.engine.stacks import resolve_stack
+from eagle_repro.engine.target import Target, UnsupportedTarget
+from eagle_repro.measure.roofline import weight_bytes
+from eagle_repro.measure.timing import clock
+from eagle_repro.sources.pairs import PAIRS, WeightRef, find_pair
+from eagle_repro.sources.resolve import Resolved, resolve
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass
+class Pair:
+    """A target and its head, loaded. provenance: plain data for records (sources, revisions, sizes; no folders)."""
+
+    name: str
+    target: Target
+    head: Eagle3Head
+    tokenizer: Any
+    device: str
+    dtype: str
+    stack: str
+    max_length: int
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+
+def load_pair(
+    name: str | None = None,
+    *,
+    target: str | None = None,
+    head: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    stack: str = "auto",
+    max_length: int = 2048,
+    rope_theta: float | None = None,
+) -> Pair:
+    """Load a named pair, or a target and a head given as hub ids, Kaggle handles or folders.
+
+    device "auto" is the first GPU, else the CPU; dtype "auto" is what the named pair asks for, else bfloat16 from
+    compute capability 8.0 and float16 below it; float32 on a CPU. max_length: most committed tokens of a text.
+    rope_theta overrides the base in the head's config. Raises one clear line for what is missing or does not fit.
+    """
+    target_ref, head_ref, label = _references(name, target, head)
+    where = resolve_device(device)
+    kind = resolve_dtype(dtype, where, preferred=PAIRS[name].dtype if name in PAIRS else None)
+    launched = resolve_stack(stack)
+    if not is_whole(max_length) or max_length < 2:
+        raise ValueError(f"max_length must be a whole number of at least 2, got {max_length!r}")
+    found_head = resolve(head_ref, "head")  # the smaller one first: what is wrong with it shows before a long download
+    found_target = resolve(target_ref, "target")
+    model, tokenizer = _load_target(found_target.folder, kind, where)
+    adapter = Target(model)
+    loaded_head = load_head(found_head.folder, adapter.embedding, rope_theta=rope_theta)
+    adapter.prove()
+    return Pair(
+        name=label,
+        target=adapter,
+        head=loaded_head,
+        tokenizer=tokenizer,
+        device=str(where),
+        dtype=str(kind).removeprefix("torch."),
+        stack=launched,
+        max_length=max_length,
+        provenance=_provenance(label, adapter, loaded_head, found_target, found_head),
+    )
+
+
+def _references(name: str | None, target: str | None, head: str | None) -> tuple[WeightRef | str, WeightRef | str, str]:
+    if name is not None and target is None and head is None:
+        spec = find_pair(name)
+        return spec.target, spec.head, spec.name
+    if name is None and target is not None and head is not None:
+        return target, head, f"{Path(target).name} + {Path(head).name}"
+    raise ValueError(
+        "give the name of a pair, or both target= and head=; "
+        f"got name={name!r}, target={target!r}, head={head!r}. Known pairs: {', '.join(PAIRS)}"
+    )
+
+
+def resolve_device(device: str) -> torch.device:
+    """The torch device; "auto" is the first GPU, else the CPU. Raises ValueError when the asked-for one is not here."""
+    if device == "auto":
+        device = "cuda:0" if torch.cuda.is_available() else "cpu"
+    if str(device).partition(":")[0] not in ("cpu", "cuda"):
+        raise ValueError(f'device={device!r} is not known: use "auto", "cpu", "cuda" or "cuda:N"')
+    where = torch.device(device)
+    if where.type == "cuda" and (not torch.cuda.is_available() or (where.index or 0) >= torch.cuda.device_count()):
+        raise ValueError(f'device={device!r} is not here ({torch.cuda.device_count()} GPUs): use "cpu" or "auto"')
+    return where
+
+
+def resolve_dtype(dtype: str, device: torch.device, preferred: str | None = None) -> torch.dtype:
+    """The dtype; "auto" goes by compute capability, for torch's own bf16 check says yes on a T4, which emulates it."""
+    if dtype != "auto" and dtype not in DTYPES:
+        raise ValueError(f"dtype={dtype!r} is not known: use auto, {', '.join(DTYPES)}")
+    if device.type != "cuda":
+        return DTYPES["float32" if dtype == "auto" else dtype]
+    native = torch.cuda.get_device_capability(device) >= (8, 0)
+    if dtype == "bfloat16" and not native:
+        raise ValueError('dtype="bfloat16" needs compute capability 8.0; this card emulates it slowly: use "float16"')
+    return DTYPES[(preferred or ("bfloat16" if native else "float16")) if dtype == "auto" else dtype]
+
+
+def _load_target(folder: Path, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    models: Any = AutoModelForCausalLM
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    sizes: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # judged below
+    try:
+        model, report = models.from_pretrained(folder, dtype=dtype, **local, **sizes)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UnsupportedTarget(f"transformers cannot load the target in {folder}: {reason}") from error
+    wrong = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
+    if wrong:
+        raise UnsupportedTarget(
+            f"the weights in {folder} do not fill {wrong[0]} ({len(wrong)} tensors missing or of another size): random "
+            "numbers would stand in for them; get the target again"
+        )
+    return model.to(device).eval().requires_grad_(False), tokenizer
+
+
+def _provenance(
+    name: str, target: Target, head: Eagle3Head, found_target: Resolved, found_head: Resolved
+) -> dict[str, Any]:
+    parameters = {id(p): p for p in target.model.parameters()}.values()
+    own = list(head.parameters())
+    return {
+        "name": name,
+        "target": {
+            "source": found_target.source,
+            "revision": found_target.revision,
+            "architecture": type(target.model).__name__,
+            "parameters": sum(p.numel() for p in parameters),
+            "weight_bytes": weight_bytes(target.model),
+        },
+        "head": {
+            "source": found_head.source,
+            "revision": found_head.revision,
+            "parameters": sum(p.numel() for p in own),
+            "weight_bytes": sum(p.numel() * p.element_size() for p in own),
+            "draft_vocabulary": head.config.draft_vocabulary,
+            "rope_theta": head.config.rope_theta,
+        },
+    }
+
+
+def generate(
+    pair: Pair,
+    prompt_ids: list[int] | list[list[int]],
+    *,
+    method: str = "eagle",
+    shape: TreeShape | None = None,
+    max_new_tokens: int = 192,
+    sampling: Sampling | None = None,
+    stop: str = "eos",
+    record_trees: bool = False,
+    instrument: bool = False,
+) -> Generation:
+    """Write up to max_new_tokens after prompt_ids with one of the methods "plain", "eagle", "chain", "hf".
+
+    The ids are those that the target alone would have written. stop: "eos" ends at any id that the target's generation
+    config declares, "never" goes on to exactly max_new_tokens. record_trees keeps every cycle's tree; instrument fills
+    the phase times of cycles, at the price of waiting for the device after each phase. shape defaults to TreeShape();
+    "chain" uses its depth alone.
+    """
+    if _is_batch(prompt_ids):
+        raise NotImplementedError(
+            f"got a batch of {len(prompt_ids)} prompts; one prompt at a time is what works so far: pass a list of ids"
+        )
+    for name, value, kind in (("shape", shape, TreeShape), ("sampling", sampling, Sampling)):
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name} must be a {kind.__name__}, got {value!r}")
+    shape = shape or TreeShape()
+    request = Request(
+        prompt=token_ids(prompt_ids, pair.target.vocabulary),
+        method=method,
+        shape=TreeShape.chain(shape.depth) if method == "chain" else shape,
+        max_new_tokens=max_new_tokens,
+        max_length=pair.max_length,
+        sampling=sampling or Sampling(),
+        stop=stop,
+        record_trees=record_trees,
+        instrument=instrument,
+    )
+    return run(pair.target, pair.head, request, clock(pair.device))
+
+
+def _is_batch(prompt_ids: Any) -> bool:
+    """Whether prompt_ids holds prompts (lists, arrays, tensors) where ids are expected."""
+    rows = prompt_ids if hasattr(prompt_ids, "__iter__") else ()
+    return any(isinstance(row, (list, tuple)) or getattr(row, "ndim", 0) > 0 for row in rows)

@@ -1,0 +1,125 @@
+"""Tree attention and the slot-addressed key/value cache, shared by the target and the head.
+
+A pass of n tokens writes n cache slots named beforehand and reads slots 0..span-1 under an additive mask. Masks are in
+the compute dtype and use its own minimum, never -inf: a boolean mask is silently wrong in stock eager attention, and a
+row of -inf becomes NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AttentionInterface
+
+TREE_ATTENTION = "eagle_repro_tree"
+
+
+class SlotCache:
+    """Keys and values of every layer in one tensor (layers, 2, B, slots, kv_heads, head_dim).
+
+    transformers only calls update() and get_seq_length(); where a pass writes and how far it reads is set with at().
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        batch: int,
+        slots: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: Any,
+    ) -> None:
+        self.kv = torch.zeros(layers, 2, batch, slots, kv_heads, head_dim, dtype=dtype, device=device)
+        self.rows = torch.arange(batch, device=device).unsqueeze(1)
+
+    def at(self, slots: Tensor, span: int) -> SlotCache:
+        """Make the next pass write slots (B, n) and read 0..span-1. Slots out of range are clamped to the last one."""
+        self.slots = slots.clamp(max=self.kv.shape[3] - 1)
+        self.span = span
+        return self
+
+    def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Store key, value (B, kv_heads, n, head_dim); return what the pass reads, (B, kv_heads, span, d) twice."""
+        keys, values = self.kv[layer]
+        keys[self.rows, self.slots] = key.transpose(1, 2)
+        values[self.rows, self.slots] = value.transpose(1, 2)
+        return keys[:, : self.span].transpose(1, 2), values[:, : self.span].transpose(1, 2)
+
+    def get_seq_length(self, layer: int = 0) -> int:
+        """Always 0: positions are given to every pass, none is derived from the cache."""
+        return 0
+
+    def move(self, source: Tensor, destination: Tensor) -> None:
+        """Copy slots source (B, m) to destination (B, m) in every layer, through a temporary: they may overlap."""
+        last = self.kv.shape[3] - 1
+        moved = self.kv[:, :, self.rows, source.clamp(max=last)]
+        self.kv[:, :, self.rows, destination.clamp(max=last)] = moved
+
+
+def visibility(length: Tensor, block: Tensor, span: int, dtype: torch.dtype) -> Tensor:
+    """Additive mask (B, 1, n, span): every query sees slots below length (B,) and what `block` says of the newest.
+
+    block (B or 1, n, m) bool: which of the m slots length..length+m-1 each of the n queries sees.
+    """
+    queries, newest = block.shape[1:]
+    offset = torch.arange(span, device=length.device) - length.unsqueeze(1)  # (B, span)
+    inside = (offset >= 0) & (offset < newest)
+    index = offset.clamp(0, newest - 1).unsqueeze(1).expand(-1, queries, -1)
+    seen = block.expand(length.shape[0], -1, -1).gather(2, index) & inside.unsqueeze(1)
+    seen = seen | (offset < 0).unsqueeze(1)
+    hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=length.device)
+    return torch.where(seen, torch.zeros_like(hidden), hidden).unsqueeze(1)
+
+
+def fold_mask(mask: Tensor, groups: int) -> Tensor:
+    """Mask (B, 1, n, span) repeated for `groups` query heads folded into the query axis: (B, 1, groups * n, span)."""
+    return mask if groups == 1 else mask.repeat(1, 1, groups, 1)
+
+
+def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Attention of query (B, heads, n, d) over key, value (B, kv_heads, span, d) -> (B, n, heads, d).
+
+    Query heads that share a key/value head are folded into the query axis, so keys and values are never repeated.
+    mask: from fold_mask, (B, 1, heads / kv_heads * n, span). Raises ValueError for any other: without it this would
+    silently look at every slot.
+    """
+    batch, heads, tokens, head_dim = query.shape
+    kv_heads, span = key.shape[1], key.shape[2]
+    folded = heads // kv_heads * tokens
+    if mask is None or tuple(mask.shape) != (batch, 1, folded, span):
+        given = None if mask is None else tuple(mask.shape)
+        raise ValueError(f"tree attention needs a mask of shape {(batch, 1, folded, span)}, got {given}")
+    query = query.reshape(batch, kv_heads, folded, head_dim)
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+    return out.reshape(batch, heads, tokens, head_dim).transpose(1, 2)
+
+
+def _hf_tree_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
+) -> tuple[Tensor, None]:
+    for name in ("sliding_window", "softcap", "s_aux"):
+        if options.get(name) is not None:
+            raise ValueError(f"attention with {name} is not plain attention: a tree pass would leave it out")
+    scale = options.get("scaling") or query.shape[-1] ** -0.5
+    return grouped_attention(query, key, value, attention_mask, scale), None
+
+
+AttentionInterface.register(TREE_ATTENTION, _hf_tree_attention)
+
+
+@contextmanager
+def attention_of(model: nn.Module, implementation: str) -> Iterator[None]:
+    """Let a transformers model use an attention implementation inside the block, and put its own back afterwards."""
+    config: Any = model.config
+    before = config._attn_implementation
+    config._attn_implementation = implementation
+    try:
+        yield
+    finally:
+        config._attn_implementation = before

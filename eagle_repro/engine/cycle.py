@@ -1,0 +1,174 @@
+"""One cycle of speculative decoding as tensor operations: draft -> verify -> accept -> commit.
+
+No Python here depends on data, and all state lives in tensors that are changed in place, so a stack may run these
+functions one by one or capture them once and replay them.
+
+Shapes: B rows, n tree nodes, m = drafted levels + 1 (most tokens a cycle commits), H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eagle_repro.engine.accept import Accepted, Sampling, accept, choose
+from eagle_repro.engine.attention import SlotCache, visibility
+from eagle_repro.engine.head import Eagle3Head
+from eagle_repro.engine.shape import TreeShape
+from eagle_repro.engine.target import Target
+from eagle_repro.engine.tree import Candidates, DraftTree, build_tree, root_tree
+
+
+@dataclass
+class State:
+    """What a cycle starts from and leaves behind.
+
+    length (B,): committed tokens, which fill slots 0..length-1 of the target's cache.
+    root (B,): the target's next token, chosen but in no cache yet; node 0 of the next tree.
+    features (B, m, 3H), followers (B, m), pending (B,): true features of the last `pending` committed positions, which
+    the head has not seen yet, and the token that follows each; rows past `pending` are padding.
+    active (B,) bool: rows still being decoded; the others stay as they are.
+    noise (B, m, V) float32: for the token after a node of depth 0, 1, ...; None when greedy.
+    """
+
+    length: Tensor
+    root: Tensor
+    features: Tensor
+    followers: Tensor
+    pending: Tensor
+    active: Tensor
+    noise: Tensor | None
+    target_cache: SlotCache
+    head_cache: SlotCache | None
+
+
+def no_mark(phase: str) -> None:
+    """The default for `mark`: phases are not timed."""
+
+
+def cycle(
+    target: Target,
+    head: Eagle3Head | None,
+    state: State,
+    shape: TreeShape | None,
+    span: int,
+    sampling: Sampling,
+    mark: Callable[[str], None] = no_mark,
+) -> tuple[DraftTree, Accepted]:
+    """Draft a tree, verify it in one target pass, accept the path the target agrees with, commit it.
+
+    shape None is plain decoding: the tree is its root, and no head is needed. span: cache slots that passes read, at
+    least length + shape.slots. mark is called after each phase with its name.
+    """
+    tree = root_tree(state.root) if shape is None or head is None else draft(head, state, shape, span)
+    mark("draft")
+    logits, features = verify(target, state, tree, span, features=shape is not None)
+    mark("verify")
+    choices = choose(logits, sampling, node_noise(state, tree))
+    accepted = accept(tree, choices, logits, levels=shape.levels if shape else 0)
+    mark("accept")
+    commit(state, features, accepted)
+    mark("commit")
+    return tree, accepted
+
+
+def draft(head: Eagle3Head, state: State, shape: TreeShape, span: int) -> DraftTree:
+    """The tree under state.root that the head finds most likely, from depth + 1 head passes."""
+    return build_tree(state.root, draft_candidates(head, state, shape.depth, shape.top_k, span), shape)
+
+
+def draft_candidates(head: Eagle3Head, state: State, depth: int, k: int, span: int) -> Candidates:
+    """Everything that depth + 1 head passes of width k draft under state.root: k + depth * k * k candidates.
+
+    What a level drafts does not depend on how many nodes are kept, nor on the levels below it.
+    """
+    assert state.head_cache is not None
+    batch, device, cache = state.length.shape[0], state.length.device, state.head_cache
+    hidden = catch_up(head, state, span)  # (B, 1, H): the head's output for the root
+    tokens, logprobs = best_children(head, hidden, k)
+    candidates = Candidates.first_level(tokens[:, 0], logprobs[:, 0])
+    frontier = torch.arange(k, device=device).expand(batch, k)  # flat candidate numbers, best first
+    inputs, hidden = tokens[:, 0], hidden.expand(-1, k, -1)
+    itself = torch.eye(k, dtype=torch.bool, device=device).expand(batch, k, k)
+    seen = itself  # (B, k, drafted so far): which drafted slots each frontier node sees
+    for level in range(depth):
+        slots = (state.length + level * k).unsqueeze(1) + torch.arange(k, device=device)
+        positions = (state.length + level).unsqueeze(1).expand(-1, k)
+        mask = visibility(state.length, seen, span, hidden.dtype)
+        hidden = head(hidden, inputs, positions, mask, cache.at(slots, span))
+        tokens, logprobs = best_children(head, hidden, k)
+        candidates = candidates.expanded(frontier, tokens, logprobs)
+        if level + 1 < depth:
+            frontier = candidates.newest_best(k)
+            inputs = candidates.tokens.gather(1, frontier)
+            parent = (frontier - (candidates.scores.shape[1] - k * k)) // k  # row of this level's pass
+            hidden = pick_rows(hidden, parent)
+            seen = torch.cat((pick_rows(seen, parent), itself), dim=-1)
+    return candidates
+
+
+def pick_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """Rows (B, m) of x (B, n, W): (B, m, W)."""
+    return x.gather(1, rows.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+
+
+def catch_up(head: Eagle3Head, state: State, span: int) -> Tensor:
+    """Give the head the features it has not seen; its output (B, 1, H) at the last committed position.
+
+    Padding rows write behind the committed slots, where nothing reads before drafting overwrites it.
+    """
+    assert state.head_cache is not None
+    start = state.length - state.pending
+    rows = torch.arange(state.features.shape[1], device=start.device)
+    positions = start.unsqueeze(1) + rows
+    mask = visibility(start, causal(len(rows), start.device), span, state.features.dtype)
+    cache = state.head_cache.at(positions, span)
+    hidden = head(head.fuse(state.features), state.followers, positions, mask, cache)
+    return pick_rows(hidden, (state.pending - 1).unsqueeze(1))
+
+
+def best_children(head: Eagle3Head, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` likeliest next tokens (target ids) and their log-probabilities (B, n, count), best first."""
+    best = head.log_probabilities(hidden).topk(count, dim=-1)
+    return head.to_target(best.indices), best.values
+
+
+def verify(target: Target, state: State, tree: DraftTree, span: int, *, features: bool) -> tuple[Tensor, Tensor | None]:
+    """Logits (B, n, V) and features (B, n, 3H) of every node, from one pass of the target over the tree."""
+    mask = visibility(state.length, tree.ancestors, span, target.dtype)
+    slots = state.length.unsqueeze(1) + torch.arange(tree.tokens.shape[1], device=tree.tokens.device)
+    positions = state.length.unsqueeze(1) + tree.depths
+    cache = state.target_cache.at(slots, span)
+    hidden, tapped = target.forward(tree.tokens, positions, mask, cache, features=features)
+    return target.logits(hidden), tapped
+
+
+def node_noise(state: State, tree: DraftTree) -> Tensor | None:
+    """The noise (B, n, V) of each node's choice: nodes of one depth share it, for it belongs to the position."""
+    if state.noise is None:
+        return None
+    return pick_rows(state.noise, tree.depths)
+
+
+def commit(state: State, features: Tensor | None, accepted: Accepted) -> None:
+    """Keep the accepted path: its cache slots in line, its features for the head, the next root."""
+    if features is not None:
+        rows = torch.arange(accepted.path.shape[1], device=state.length.device)
+        length = state.length.unsqueeze(1)
+        state.target_cache.move(length + accepted.path, length + rows)
+        kept = pick_rows(features, accepted.path)
+        state.features.copy_(torch.where(state.active.view(-1, 1, 1), kept, state.features))
+        state.followers.copy_(torch.where(state.active.unsqueeze(1), accepted.emitted, state.followers))
+    committed = accepted.count + 1  # the root and the accepted tokens
+    following = accepted.emitted.gather(1, accepted.count.unsqueeze(1)).squeeze(1)
+    state.root.copy_(torch.where(state.active, following, state.root))
+    state.pending.copy_(torch.where(state.active, committed, state.pending))
+    state.length.add_(committed * state.active)
+
+
+def causal(tokens: int, device: torch.device) -> Tensor:
+    """(1, n, n) bool: each of n tokens in a row sees itself and those before it."""
+    return torch.ones(1, tokens, tokens, dtype=torch.bool, device=device).tril()

@@ -1,0 +1,18 @@
+"""One module a notebook: a pair and a protocol in, a record and a DataFrame out."""
+
+from __future__ import annotations
+
+import difflib
+
+#: Notebook and record -> the module of this package that measures it, in the order of the notebooks.
+EXPERIMENTS: dict[str, str] = {"00_bench": "bench", "01_roofline": "roofline", "02_speedup": "speedup"}
+
+
+def find_experiment(name: str) -> str:
+    """The full name for "02_speedup", "02" or "speedup". Raises ValueError that lists the known ones."""
+    for full, module in EXPERIMENTS.items():
+        if name in (full, full.partition("_")[0], module):
+            return full
+    close = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    raise ValueError(f"unknown experiment {name!r}: {guess}known are {', '.join(EXPERIMENTS)}")

@@ -1,0 +1,47 @@
+"""00_bench: what is this bench? The guards, then the weights and where they came from; the header is the bench sheet."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pandas as pd
+
+from eagle_repro.api import Pair
+from eagle_repro.experiments import guards
+from eagle_repro.experiments.protocol import Protocol
+from eagle_repro.experiments.session import Progress, Session, silent
+from eagle_repro.measure.bench import clocks
+from eagle_repro.measure.records import Record
+from eagle_repro.sources.pairs import PAIRS
+
+
+def measure(session: Session, progress: Progress = silent) -> Record:
+    """Check the bench, load the pair, write the record. Raises GuardRefused before anything is downloaded or loaded."""
+    if session.records_from:
+        return session.record()
+    found = guards.check(session.protocol)
+    guards.require(found)
+    with session.writer() as writer:
+        for guard in found:
+            if not writer.has(f"guard/{guard.check}"):
+                writer.write(f"guard/{guard.check}", asdict(guard))
+        for role in ("target", "head"):
+            if not writer.has(f"weights/{role}"):
+                writer.write(f"weights/{role}", weights(session.pair, role))
+        writer.complete(clocks_after=clocks(session.pair.device))
+    return session.record()
+
+
+def weights(pair: Pair, role: str) -> dict[str, object]:
+    """Where one half of a pair came from, and its size: the row of the record."""
+    known = pair.provenance[role]
+    spec = PAIRS.get(pair.name)
+    licence = getattr(spec, role).licence if spec else "see its model card"
+    fields = ("source", "revision", "parameters", "weight_bytes")
+    return {"role": role, **{name: known[name] for name in fields}, "licence": licence}
+
+
+def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
+    """The record's rows as a table, measured on a pair that is loaded already."""
+    return measure(Session("00_bench", replace(protocol, out=str(out)), pair)).frame()

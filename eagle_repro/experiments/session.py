@@ -1,0 +1,173 @@
+"""A session: one experiment under one protocol, its pair (loaded when first used) and its record.
+
+run = open_session("02_speedup", {"PAIR": PAIR, ...}, PROTOCOL, OVERRIDES)
+record = speedup.measure(run)
+close(run)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from eagle_repro.api import Pair, load_pair, resolve_device, resolve_dtype
+from eagle_repro.engine.stacks import resolve_stack
+from eagle_repro.experiments import find_experiment
+from eagle_repro.experiments.protocol import Protocol, build_protocol
+from eagle_repro.measure.bench import bench_sheet, identity
+from eagle_repro.measure.lines import plain
+from eagle_repro.measure.records import Record, RecordError, RecordWriter, completeness, partial_path, read_record
+from eagle_repro.sources.pairs import PAIRS
+from eagle_repro.sources.paths import PACKAGE
+from eagle_repro.sources.questions import set_checksum
+
+Item = TypeVar("Item")
+#: Passes items on while it shows how far one is: (items, label, total) -> items. present.progress.bar is one.
+Progress = Callable[[Iterable[Item], str, int | None], Iterable[Item]]
+
+
+def silent(items: Iterable[Item], label: str = "", total: int | None = None) -> Iterable[Item]:
+    """The progress that shows nothing."""
+    return items
+
+
+@dataclass(frozen=True)
+class Session:
+    """One experiment: its full name, its protocol, and a pair where one is loaded already."""
+
+    name: str
+    protocol: Protocol
+    given: Pair | None = None
+
+    @cached_property
+    def pair(self) -> Pair:
+        """The pair of the protocol, loaded at the first use."""
+        return self.given or open_pair(self.protocol)
+
+    @property
+    def out(self) -> Path:
+        """The folder of this run's own records."""
+        return Path(self.protocol.out).expanduser()
+
+    @property
+    def path(self) -> Path:
+        """The record: in RECORDS where that is named, else in the folder of this run."""
+        return (records_folder(self.protocol) or self.out) / f"{self.name}.jsonl"
+
+    @property
+    def records_from(self) -> str | None:
+        """Where the shown records were measured, None if here."""
+        folder = records_folder(self.protocol)
+        return None if folder is None else f"measured elsewhere: {folder.name}"
+
+    @property
+    def settings(self) -> pd.DataFrame:
+        """The settings as they took effect: columns name, value, from. No folder of this machine is among them."""
+        shown = {**self.protocol.as_record(), "records": self.records_from}
+        rows = [(name, _shown(value), self.protocol.origins.get(name, "default")) for name, value in shown.items()]
+        return pd.DataFrame(rows, columns=["name", "value", "from"])
+
+    def record(self) -> Record:
+        """The finished record. Raises FileNotFoundError or RecordError where there is none."""
+        record = read_record(self.path)
+        if not record.complete:
+            raise RecordError(f"{self.path.name} lacks its completeness line: measure it again")
+        return record
+
+    def partial_rows(self) -> list[dict[str, Any]]:
+        """The rows that an unfinished session has written."""
+        partial = partial_path(self.path)
+        return read_record(partial).rows if partial.exists() and partial.stat().st_size else []
+
+    def writer(self) -> RecordWriter:
+        """The writer of this experiment's record; loads the pair, which is part of the bench."""
+        pair = self.pair
+        sheet = self._sheet(pair.device, pair.dtype, pair.stack, pair.provenance)
+        return RecordWriter(self.path, bench=sheet, protocol=self.protocol.as_record())
+
+    def fits(self, record: Record) -> bool:
+        """Whether `record` was measured under this protocol and on this bench; told without loading the pair.
+
+        Never so for a checkout with changes that are not committed: its revision does not say what was measured.
+        """
+        protocol, spec = self.protocol, PAIRS.get(self.protocol.pair or "")
+        device = resolve_device(protocol.device)
+        dtype = resolve_dtype(protocol.dtype, device, preferred=spec.dtype if spec else None)
+        here = identity(plain(self._sheet(device, dtype, resolve_stack(protocol.stack), {}), "bench"))
+        there = identity(record.header["bench"]) | {"pair": {}}
+        return here == there and not str(here["git"]).endswith("+dirty")
+
+    def _sheet(self, device: Any, dtype: Any, stack: str, pair: Mapping[str, Any]) -> dict[str, Any]:
+        return bench_sheet(
+            device=device,
+            dtype=dtype,
+            stack=stack,
+            pair=pair,
+            protocol=self.protocol.as_record(),
+            question_sets={name: set_checksum(name) for name in self.protocol.sets},
+        )
+
+
+def open_session(
+    name: str, models: Mapping[str, Any], protocol: Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+) -> Session:
+    """The session of a notebook's cells; nothing is loaded yet and nothing printed.
+
+    Raises ValueError for an unknown experiment or setting, FileNotFoundError for RECORDS without this record.
+    """
+    session = Session(find_experiment(name), build_protocol(models, protocol, overrides or {}))
+    if session.records_from:
+        session.record()
+    return session
+
+
+def close(session: Session) -> None:
+    """Print the completeness line, and let go of the pair. Raises RecordError if the record is not complete."""
+    record = session.record()
+    state = completeness(session.path)
+    if state != "complete":
+        raise RecordError(f"{session.name}: {state}; a newer run was begun and has not ended: run the notebook again")
+    session.__dict__.pop("pair", None)
+    print(complete_line(session.name, record))
+
+
+def complete_line(name: str, record: Record) -> str:
+    """What `close` prints, and what the runner looks for: "02_speedup: complete, 96 runs, measured 2026-01-31"."""
+    day = str((record.header["bench"].get("now") or {}).get("utc") or "")[:10]
+    return f"{name}: complete, {len(record.frame('run'))} runs" + (f", measured {day}" if day else "")
+
+
+def open_pair(protocol: Protocol) -> Pair:
+    """Load the pair that a protocol names."""
+    return load_pair(
+        protocol.pair,
+        target=protocol.target,
+        head=protocol.head,
+        device=protocol.device,
+        dtype=protocol.dtype,
+        stack=protocol.stack,
+        max_length=protocol.max_length,
+    )
+
+
+def records_folder(protocol: Protocol) -> Path | None:
+    """The folder that RECORDS names: a folder, or one under results/ of a checkout. Raises FileNotFoundError."""
+    if protocol.records is None:
+        return None
+    published = PACKAGE.parent / "results"
+    for folder in (Path(protocol.records).expanduser(), published / protocol.records):
+        if folder.is_dir():
+            return folder
+    known = ", ".join(sorted(path.name for path in published.glob("*") if path.is_dir())) or "none"
+    raise FileNotFoundError(
+        f"records={protocol.records!r} is no folder: name one with NAME.jsonl records, or published ones ({known})"
+    )
+
+
+def _shown(value: Any) -> Any:
+    return ", ".join(value) if isinstance(value, tuple) else value

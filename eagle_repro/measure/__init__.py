@@ -1,0 +1,1 @@
+"""Numbers: clocks and fair order, records that survive a kill, the bench sheet, statistics, ceilings and costs."""

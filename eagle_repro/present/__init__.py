@@ -1,0 +1,1 @@
+"""Showing what was measured: figures, tables and progress. Reads records; never imports torch."""

@@ -1,0 +1,111 @@
+"""The environment that make builds: made once, brought up to date, never taken as whole when it is torn."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.reading import REPOSITORY
+
+# A Python that only notes what it was asked for; its environments hold a copy of it.
+STUB = """#!/bin/sh
+echo "$@" >> "$STUB_LOG"
+case "$*" in
+  *sys.version_info*) exit "${STUB_OLD:-0}" ;;
+  --version) echo "Python 3.8.10" ;;
+  *"-m venv"*) for last; do :; done; mkdir -p "$last/bin"; cp "$0" "$last/bin/python" ;;
+  *"pip install"*) exit "${STUB_PIP:-0}" ;;
+esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with all that making the environment reads, and the stub."""
+    for name in ("Makefile", "pyproject.toml", "requirements.txt", "constraints.txt"):
+        shutil.copy(REPOSITORY / name, tmp_path / name)
+    stub = tmp_path / "stub"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+    return tmp_path
+
+
+def make(checkout: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    log = checkout / "log"
+    log.write_text("")
+    return subprocess.run(
+        ["make", "--silent", "install", f"PYTHON={checkout / 'stub'}", *arguments],
+        cwd=checkout,
+        env={"PATH": os.environ["PATH"], "STUB_LOG": str(log), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def asked(checkout: Path) -> str:
+    return (checkout / "log").read_text()
+
+
+def test_an_old_python_is_refused_in_one_line(checkout: Path) -> None:
+    done = make(checkout, STUB_OLD="1")
+    assert done.returncode != 0
+    line = done.stderr.splitlines()[0]
+    assert "Python 3.8.10" in line
+    assert "Python >= 3.11" in line
+    assert "PYTHON=" in line
+    assert not (checkout / ".venv").exists()
+
+
+def test_no_python_at_all_is_said_in_one_line(checkout: Path) -> None:
+    done = make(checkout, "PYTHON=")
+    assert done.returncode != 0
+    assert "Python >= 3.11 with venv needed" in done.stderr.splitlines()[0]
+    assert not (checkout / ".venv").exists()
+
+
+def test_the_environment_is_made_once(checkout: Path) -> None:
+    assert make(checkout).returncode == 0
+    assert "-m venv" in asked(checkout)
+    assert "--constraint constraints.txt --editable .[embedded,dev]" in asked(checkout)
+    assert make(checkout).returncode == 0
+    assert asked(checkout) == ""
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "pyproject.toml", "requirements.txt"])
+def test_changed_requirements_are_installed_into_the_same_environment(checkout: Path, name: str) -> None:
+    make(checkout)
+    later = (checkout / ".venv" / "complete").stat().st_mtime + 10
+    os.utime(checkout / name, (later, later))
+    assert make(checkout).returncode == 0
+    assert "pip install" in asked(checkout)
+    assert "-m venv" not in asked(checkout)
+
+
+def test_a_torn_install_is_never_taken_as_complete(checkout: Path) -> None:
+    assert make(checkout, STUB_PIP="1").returncode != 0
+    assert not (checkout / ".venv" / "complete").exists()
+    assert make(checkout).returncode == 0
+    assert "-m venv --clear" in asked(checkout)
+
+
+def test_a_torn_update_starts_from_an_empty_environment(checkout: Path) -> None:
+    make(checkout)
+    later = (checkout / ".venv" / "complete").stat().st_mtime + 10
+    os.utime(checkout / "constraints.txt", (later, later))
+    assert make(checkout, STUB_PIP="1").returncode != 0
+    assert make(checkout).returncode == 0
+    assert "-m venv --clear" in asked(checkout)
+
+
+def test_another_index_is_used_for_torch_alone(checkout: Path) -> None:
+    assert make(checkout, "TORCH_INDEX=https://example.org/cpu").returncode == 0
+    installs = [line for line in asked(checkout).splitlines() if "pip install" in line]
+    assert len(installs) == 2
+    assert installs[0].endswith("--no-deps --index-url https://example.org/cpu torch")
+    assert "--index-url" not in installs[1]
