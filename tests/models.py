@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
@@ -56,9 +57,10 @@ def tiny_target(family: str = "qwen3", *, layers: int = 8, seed: int = 0, **chan
 
 
 def save_target(folder: Path, model: Any) -> Path:
-    """A target's folder as a hub has it: config, safetensors, generation config and a tokenizer of bare numbers."""
+    """A target's folder as a hub has it: config, safetensors and a tokenizer of the words t0, t1, and so on."""
     model.save_pretrained(folder)
     words = Tokenizer(WordLevel({f"t{i}": i for i in range(model.config.vocab_size)}, unk_token="t0"))
+    words.pre_tokenizer = WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="t0").save_pretrained(folder)
     return folder
 

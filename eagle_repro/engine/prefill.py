@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from eagle_repro.engine.accept import Sampling, choose, gumbel_noise
-from eagle_repro.engine.attention import visibility
+from eagle_repro.engine.attention import SlotCache, visibility
 from eagle_repro.engine.cycle import State, causal
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.request import NonFiniteLogits, Request
@@ -20,31 +20,17 @@ PREFILL_CHUNK = 512
 def prefill(target: Target, head: Eagle3Head | None, request: Request, shape: TreeShape | None) -> tuple[State, int]:
     """Run the prompt through target and head; returns the state before the first cycle, and the first new token.
 
-    Chunk by chunk, so that the mask stays small. The head sees every position but the last, whose features wait for
-    the first cycle like those of any committed token.
+    The features of the prompt's last position wait for the first cycle, like those of any committed token.
     """
     device, length = target.device, len(request.prompt)
-    tokens = torch.tensor([request.prompt], device=device)
     slots = read_span(length + request.budget, shape.slots if shape else 2)
     rows = shape.levels + 1 if shape else 1
-    width = 3 * target.hidden_size
-    pending = torch.zeros(1, rows, width, dtype=target.dtype, device=device)
     target_cache, head_cache = target.cache(1, slots), head.cache(1, slots) if head is not None else None
-    hidden = pending
-    for start in range(0, length, PREFILL_CHUNK):
-        chunk = tokens[:, start : start + PREFILL_CHUNK]
-        positions, mask, span = _prefix_pass(start, chunk.shape[1], target)
-        hidden, features = target.forward(
-            chunk, positions, mask, target_cache.at(positions, span), features=head is not None
-        )
-        if head is not None and head_cache is not None and features is not None:
-            followers = tokens[:, start + 1 : start + 1 + chunk.shape[1]]
-            known = followers.shape[1]  # the prompt's last token has no follower yet
-            if known:
-                positions, mask, span = _prefix_pass(start, known, target)
-                head(head.fuse(features[:, :known]), followers, positions, mask, head_cache.at(positions, span))
-            pending[:, 0] = features[:, -1]
-    logits = target.logits(hidden[:, -1:])
+    hidden, features = read_text(target, head, torch.tensor([request.prompt], device=device), target_cache, head_cache)
+    pending = torch.zeros(1, rows, 3 * target.hidden_size, dtype=target.dtype, device=device)
+    if features is not None:
+        pending[:, 0] = features[:, -1]
+    logits = target.logits(hidden)
     state = State(
         length=torch.tensor([length], device=device),
         root=torch.zeros(1, dtype=torch.long, device=device),
@@ -63,6 +49,31 @@ def prefill(target: Target, head: Eagle3Head | None, request: Request, shape: Tr
     state.root.copy_(first[:, 0])
     state.followers[:, 0] = first[:, 0]
     return state, int(first)
+
+
+def read_text(
+    target: Target, head: Eagle3Head | None, tokens: Tensor, target_cache: SlotCache, head_cache: SlotCache | None
+) -> tuple[Tensor, Tensor | None]:
+    """Fill both caches with a text, tokens (1, n): the target's last hidden state (1, 1, H), all features (1, n, 3H).
+
+    Chunk by chunk, so that the mask stays small. The head sees every position but the last, whose follower is not
+    known. Without a head no features are taken.
+    """
+    tapped: list[Tensor] = []
+    hidden = tokens
+    for start in range(0, tokens.shape[1], PREFILL_CHUNK):
+        chunk = tokens[:, start : start + PREFILL_CHUNK]
+        positions, mask, span = _prefix_pass(start, chunk.shape[1], target)
+        cache = target_cache.at(positions, span)
+        hidden, features = target.forward(chunk, positions, mask, cache, features=head is not None)
+        followers = tokens[:, start + 1 : start + 1 + chunk.shape[1]]
+        known = followers.shape[1]
+        if head is not None and head_cache is not None and features is not None:
+            tapped.append(features)
+            if known:
+                positions, mask, span = _prefix_pass(start, known, target)
+                head(head.fuse(features[:, :known]), followers, positions, mask, head_cache.at(positions, span))
+    return hidden[:, -1:], torch.cat(tapped, dim=1) if tapped else None
 
 
 def _prefix_pass(start: int, count: int, target: Target) -> tuple[Tensor, Tensor, int]:

@@ -1,4 +1,4 @@
-"""00_bench: what is this bench? The guards, then the weights and where they came from; the header is the bench sheet."""
+"""00_bench: what is this bench? The guards and where the weights came from; the record's header is the bench sheet."""
 
 from __future__ import annotations
 

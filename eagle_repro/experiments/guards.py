@@ -76,11 +76,8 @@ def device(protocol: Protocol) -> Guard:
             advice = f'profile {protocol.profile} is for a GPU: take profile quick, or insist with device="cpu"'
             return Guard("device", "refused", f"no GPU is visible, and {advice}")
         return Guard("device", "ok", f"CPU, {torch.get_num_threads()} threads: right for a tryout, slow for more")
-    name, capability, kernels = (
-        torch.cuda.get_device_name(place),
-        torch.cuda.get_device_capability(place),
-        kernel_list(),
-    )
+    name, kernels = torch.cuda.get_device_name(place), torch.cuda.get_arch_list()
+    capability = torch.cuda.get_device_capability(place)
     own = f"sm_{capability[0]}{capability[1]}"
     if not covers(capability, kernels):
         advice = "choose another card (on Kaggle: accelerator GPU T4 x2), or a torch build that has them"
@@ -92,7 +89,8 @@ def device(protocol: Protocol) -> Guard:
 def covers(capability: tuple[int, int], kernels: Sequence[str]) -> bool:
     """Whether a torch built for `kernels` (as get_arch_list gives them) runs on a card of this compute capability.
 
-    An empty list says nothing against it. A binary (sm_MN) runs on its major version from its minor version on; PTX (compute_MN) on anything as new.
+    An empty list says nothing against it. A binary (sm_MN) runs on its major version from its minor version on, PTX
+    (compute_MN) on anything as new.
     """
     for kernel in kernels:
         found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", kernel)

@@ -6,12 +6,13 @@ and the slot cache, with the head's features, and logits at every token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import torch
+from torch import Tensor
 
 from eagle_repro.api import Pair
 from eagle_repro.engine.attention import visibility
@@ -58,39 +59,37 @@ def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
     return summary.roofline(measure(Session("01_roofline", replace(protocol, out=str(out)), pair)))
 
 
-def verification_pass(pair: Pair, context: int, longest: int) -> Callable[[int], None]:
-    """A function of n <= longest that runs one pass over n tokens behind `context` committed tokens.
+class Passes:
+    """Verification passes over a row of ids, one chunk behind another; call it with where a chunk starts and ends.
 
-    The committed tokens and those of the pass are ids of no meaning: what a pass costs does not depend on them.
+    It gives the logits (n, V) of the chunk. What lies behind the chunk in the cache is not seen, so that the same
+    chunk may be passed again and again.
     """
-    target = pair.target
-    cache = target.cache(1, read_span(context, longest))
-    ids = (torch.arange(context + longest, device=target.device) * 7 % target.vocabulary).unsqueeze(0)
 
-    def forward(start: int, count: int) -> None:
-        positions = torch.arange(start, start + count, device=target.device).unsqueeze(0)
+    def __init__(self, pair: Pair, ids: Sequence[int]) -> None:
+        self.target = pair.target
+        self.ids = torch.tensor([list(ids)], device=self.target.device)
+        self.cache = self.target.cache(1, read_span(len(ids), 0))
+
+    @torch.inference_mode()
+    def __call__(self, start: int, end: int) -> Tensor:
+        target, count = self.target, end - start
+        positions = torch.arange(start, end, device=target.device).unsqueeze(0)
         span = read_span(start, count)
         length = torch.tensor([start], device=target.device)
         mask = visibility(length, causal(count, target.device), span, target.dtype)
-        hidden, _ = target.forward(ids[:, start : start + count], positions, mask, cache.at(positions, span))
-        target.logits(hidden)
-
-    with torch.inference_mode():
-        forward(0, context)
-
-    @torch.inference_mode()
-    def step(count: int) -> None:
-        forward(context, count)
-
-    return step
+        hidden, _ = target.forward(self.ids[:, start:end], positions, mask, self.cache.at(positions, span))
+        return target.logits(hidden)[0]
 
 
 def _time_passes(writer: RecordWriter, pair: Pair, protocol: Protocol, progress: Progress) -> None:
     """One row a pass; the order of the token counts is reversed from repeat to repeat."""
     counts = TOKENS.get(protocol.profile, TOKENS["full"])
     repeats = max(LEAST_REPEATS, protocol.repeats)
-    step = verification_pass(pair, CONTEXT, max(counts))
-    methods = {str(count): (lambda _, count=count: step(count)) for count in counts}
+    # Ids of no meaning: what a pass costs does not depend on them.
+    passes = Passes(pair, [7 * place % pair.target.vocabulary for place in range(CONTEXT + max(counts))])
+    passes(0, CONTEXT)
+    methods = {str(count): (lambda _, end=CONTEXT + count: passes(CONTEXT, end)) for count in counts}
     runs = alternate(
         methods,
         [None],

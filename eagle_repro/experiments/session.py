@@ -57,13 +57,12 @@ class Session:
     @property
     def path(self) -> Path:
         """The record: in RECORDS where that is named, else in the folder of this run."""
-        return (records_folder(self.protocol) or self.out) / f"{self.name}.jsonl"
+        return (records_folder(self.protocol.records) if self.protocol.records else self.out) / f"{self.name}.jsonl"
 
     @property
     def records_from(self) -> str | None:
         """Where the shown records were measured, None if here."""
-        folder = records_folder(self.protocol)
-        return None if folder is None else f"measured elsewhere: {folder.name}"
+        return f"measured elsewhere: {self.path.resolve().parent.name}" if self.protocol.records else None
 
     @property
     def settings(self) -> pd.DataFrame:
@@ -155,18 +154,14 @@ def open_pair(protocol: Protocol) -> Pair:
     )
 
 
-def records_folder(protocol: Protocol) -> Path | None:
-    """The folder that RECORDS names: a folder, or one under results/ of a checkout. Raises FileNotFoundError."""
-    if protocol.records is None:
-        return None
+def records_folder(name: str) -> Path:
+    """The folder with records that `name` means: a folder, or one under results/ of a checkout."""
     published = PACKAGE.parent / "results"
-    for folder in (Path(protocol.records).expanduser(), published / protocol.records):
+    for folder in (Path(name).expanduser(), published / name):
         if folder.is_dir():
             return folder
     known = ", ".join(sorted(path.name for path in published.glob("*") if path.is_dir())) or "none"
-    raise FileNotFoundError(
-        f"records={protocol.records!r} is no folder: name one with NAME.jsonl records, or published ones ({known})"
-    )
+    raise FileNotFoundError(f"{name!r} is no folder with records: name one, or one of the published ({known})")
 
 
 def _shown(value: Any) -> Any:

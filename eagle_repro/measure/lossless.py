@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from eagle_repro.engine.generate import raise_non_finite
 from eagle_repro.engine.ids import token_ids
+from eagle_repro.engine.prefill import raise_non_finite
 
 GAP = {torch.float32: 1e-4, torch.float16: 0.05, torch.bfloat16: 0.25}
 """How far below the best logit an emitted token may lie and still count as a tie broken by rounding, by dtype.

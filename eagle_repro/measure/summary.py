@@ -17,7 +17,16 @@ from eagle_repro.measure.records import Record
 from eagle_repro.measure.stats import Estimate, Speedup, Work, measured_speedup, summarise_tau
 
 PHASES = ("draft", "verify", "accept", "commit")
+#: The order of trees in tables; others follow. Runs alternate, so that a record's own order says nothing.
+VARIANTS = ("default", "shallow", "small", "sampled")
 SHAPE = ("total_tokens", "depth", "top_k", "temperature")
+
+
+def of(record: Record) -> pd.DataFrame:
+    """The summary that goes with a record's experiment; its runs as they are, where there is none."""
+    summaries = {"01_roofline": roofline, "02_speedup": speedup}
+    name = record.header["name"]
+    return summaries[name](record) if name in summaries else record.frame()
 
 
 def roofline(record: Record) -> pd.DataFrame:
@@ -58,9 +67,7 @@ def speedup(record: Record) -> pd.DataFrame:
         same_set = headline[headline["set"] == name]
         inside = runs[(runs["set"] == name) & (runs["variant"] == variant) & runs["instrumented"]]
         rows.append(_speedup_row(group, same_set, _costs(inside, cycles)))
-    frame = pd.DataFrame(rows)
-    order = {name: place for place, name in enumerate(dict.fromkeys(runs["set"]))}
-    return frame.sort_values("set", key=lambda sets: sets.map(order), kind="stable", ignore_index=True)
+    return _ordered(pd.DataFrame(rows), list(dict.fromkeys(runs["set"])))
 
 
 def phases(record: Record) -> pd.DataFrame:
@@ -81,7 +88,7 @@ def phases(record: Record) -> pd.DataFrame:
         row |= {"rest_ms": cycle_ms - sum(ms.values()), "cycle_ms": cycle_ms}
         row |= {"plain_ms": 1e3 * _plain_step(headline, free)}
         rows.append(row | {"tau": _value(summarise_tau(_accepted(free)).step_weighted)})
-    return pd.DataFrame(rows)
+    return _ordered(pd.DataFrame(rows), [])
 
 
 def bench_differences(left: Record, right: Record) -> pd.DataFrame:
@@ -105,6 +112,15 @@ def _runs(record: Record) -> tuple[pd.DataFrame, pd.DataFrame]:
     if runs.empty or not {"method", "accepted"} <= set(runs):
         raise ValueError(f"{record.path.name} holds no runs of 02_speedup: measure it first, or name another record")
     return runs.assign(instrumented=runs["instrumented"].astype(bool)), record.frame("cycle")
+
+
+def _ordered(frame: pd.DataFrame, sets: Sequence[str]) -> pd.DataFrame:
+    """Rows by question set (in the given order), then by tree."""
+    keys = [name for name in ("set", "variant") if name in frame]
+    places = {name: place for place, name in enumerate([*sets, *VARIANTS])}
+    if not keys:
+        return frame
+    return frame.sort_values(keys, key=lambda names: names.map(places), kind="stable", ignore_index=True)
 
 
 def _speedup_row(group: pd.DataFrame, same_set: pd.DataFrame, costs: PhaseCosts | None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def draw(axes: Axes, frame: pd.DataFrame, column: str, *, baseline: str, lang: s
     dot, None for none. Returns the places of the rows.
     """
     places, borders = _places(frame)
-    axes.axvline(1.0, color=METHOD_COLOURS[baseline], linewidth=2.5, zorder=1)
+    axes.axvline(1.0, color=METHOD_COLOURS[baseline], linewidth=2, zorder=1)
     for place, row in zip(places, frame.to_dict("records"), strict=True):
         value, low, high = row[column], row[f"{column}_low"], row[f"{column}_high"]
         if pd.isna(value):
@@ -40,7 +40,9 @@ def draw(axes: Axes, frame: pd.DataFrame, column: str, *, baseline: str, lang: s
         axes.plot(value, place, zorder=3, **mark(row["variant"]))
         if digits:
             end = high if pd.notna(high) else value
-            note(axes, digits.format(value), (end, place), (7, 0), va="center", color="#222222")
+            # On white, so that the line of the baseline does not run through the number.
+            under = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+            note(axes, digits.format(value), (end, place), (8, 0), va="center", color="#222222", bbox=under)
     _name_sets(axes, frame, places, borders, lang)
     return places
 
@@ -59,6 +61,8 @@ def handles(frame: pd.DataFrame, lang: str) -> list[Artist]:
     found: list[Artist] = [
         Line2D([], [], label=word(row["variant"], lang, **shape_words(row)), **mark(row["variant"])) for row in rows
     ]
+    if frame["tau_low"].isna().all():
+        return found
     return [*found, Line2D([], [], color=METHOD_COLOURS["eagle"], linewidth=1.5, label=word("interval", lang))]
 
 

@@ -29,7 +29,7 @@ from eagle_repro.present.theme import (
     finish,
     note,
     save,
-    three_digits,
+    short,
 )
 from eagle_repro.present.words import word
 
@@ -46,7 +46,6 @@ def roofline(record: Record, lang: str = "en") -> Picture:
     frame = summary.roofline(record)
     flat, last = summary.flat_until(frame), int(frame["tokens"].max())
     figure, (axes,) = canvas(3.7)
-    axes.axvspan(0.8, flat * 2**0.2, color="#eef3f8", zorder=0)
     spread = [frame["ms"] - frame["ms_low"], frame["ms_high"] - frame["ms"]]
     axes.errorbar(frame["tokens"], frame["ms"], yerr=spread, color=METHOD_COLOURS["plain"], marker="o", capsize=3)
     axes.set(xscale="log", yscale="log", xlim=(0.8, last * 1.7))
@@ -59,15 +58,17 @@ def roofline(record: Record, lang: str = "en") -> Picture:
         cost = float(frame.loc[frame["tokens"] == count, "ms"].iloc[0])
         note(
             axes,
-            word("ms", lang, ms=three_digits(cost)),
+            word("ms", lang, ms=short(cost)),
             (count, cost),
             (-4 if count == 1 else 0, 9),
             color="#222222",
             ha="left" if count == 1 else "center",
         )
     _floor(axes, frame, record, lang)
-    top = axes.get_ylim()[1]
-    note(axes, word("flat_to", lang, tokens=flat), (flat * 2**0.2, top), (-4, -3), ha="right", va="top")
+    if flat > 1:
+        edge = flat * 2**0.2
+        axes.axvspan(0.8, edge, color="#eef3f8", zorder=0)
+        note(axes, word("flat_to", lang, tokens=flat), (edge, axes.get_ylim()[1]), (-4, -3), ha="right", va="top")
     axes.set(xlabel=word("tokens_in_a_pass", lang), ylabel=word("ms_of_a_pass", lang))
     finding = "pass_flat_everywhere" if flat == last else "pass_flat" if flat > 1 else "pass_not_flat"
     return finish(figure, word(finding, lang, tokens=flat), record, lang)
@@ -109,7 +110,7 @@ def cycle_phases(record: Record, lang: str = "en") -> Picture:
     figure, (axes,) = canvas(0.8 + 0.75 * (len(rows) + 1))
     plain = float(rows[0]["plain_ms"])
     axes.barh(0, plain, height=0.45, color=METHOD_COLOURS["plain"])
-    note(axes, word("ms", lang, ms=three_digits(plain)), (plain, 0), (6, 0), va="center", color="#222222")
+    note(axes, word("ms", lang, ms=short(plain)), (plain, 0), (6, 0), va="center", color="#222222")
     longest = max(max(row["cycle_ms"], row["tau"] * plain) for row in rows)
     for number, row in enumerate(rows, start=1):
         _cycle_bar(axes, number, row, longest, lang)
@@ -151,7 +152,7 @@ def _floor(axes: Axes, frame: pd.DataFrame, record: Record, lang: str) -> None:
         return
     peak = footer.get("peak_gb_s")
     key, bandwidth = ("floor_peak", peak) if peak else ("floor_measured", footer.get("bandwidth_gb_s"))
-    text = word(key, lang, ms=three_digits(first["floor_ms"]), bandwidth=f"{bandwidth:.0f}")
+    text = word(key, lang, ms=short(first["floor_ms"]), bandwidth=f"{bandwidth:.0f}")
     axes.axhline(first["floor_ms"], color=METHOD_COLOURS["chain"], linewidth=2)
     note(axes, text, (float(frame["tokens"].max()) * 1.6, first["floor_ms"]), (0, -4), ha="right", va="top")
     axes.set_ylim(first["floor_ms"] / 1.8, float(frame["ms_high"].max()) * 1.9)
@@ -165,7 +166,7 @@ def _cycle_bar(axes: Axes, number: int, row: Mapping[Any, Any], longest: float, 
     start, small = 0.0, []
     for phase in PHASES:
         width = row[f"{phase}_ms"]
-        text = f"{word(phase, lang)} {three_digits(width)}"
+        text = f"{word(phase, lang)} {short(width)}"
         axes.barh(number, width, left=start, height=0.45, color=PHASE_COLOURS[phase], edgecolor="white", linewidth=0.8)
         if width > NAMED_FROM * longest:
             colour = "white" if phase in ("verify", "accept") else "#222222"

@@ -87,12 +87,13 @@ def roofline(record: Record) -> Table:
         Column("ms_per_token", "ms a token", fixed(3), right=True),
         Column("utilisation", "bus used", share, right=True),
     )
+    flat = summary.flat_until(frame)
     size = write(footer.get("weight_bytes"), lambda size: f"{size / 1e6:.0f} MB")
     measured, peak = (write(footer.get(name), fixed(0)) for name in ("bandwidth_gb_s", "peak_gb_s"))
     notes = [
         f"Reading the weights once ({size}) takes {write(frame['floor_ms'].iloc[0], fixed(2))} ms at best.",
         f"Bandwidth: measured {measured} GB/s, data sheet {peak} GB/s.",
-        f"Flat, within 25% of one token, up to {summary.flat_until(frame)} tokens.",
+        f"Flat, within 25% of one token's time, up to {flat} token{'s' if flat > 1 else ''}.",
         bench_line(record),
     ]
     return table("What a pass costs", frame, columns, notes)

@@ -139,9 +139,10 @@ def mark(variant: str) -> dict[str, Any]:
     }
 
 
-def three_digits(value: float) -> str:
-    """A number with three digits that count, without an exponent: 0.86, 23.6, 1230."""
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+def short(value: float) -> str:
+    """A number as a label needs it: 0.86, 23.6, 1230."""
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{digits}f}"
 
 
 def note(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **options: Any) -> None:

@@ -9,7 +9,8 @@ def bench_line(record: Record) -> str:
     """What the numbers belong to, in one line: card, pair, dtype, stack, versions, day."""
     bench = record.header["bench"]
     pair = (bench.get("pair") or {}).get("name")
-    threads = f"{bench['threads']} threads" if bench.get("device") == "cpu" and bench.get("threads") else None
+    count = bench.get("threads") if bench.get("device") == "cpu" else None
+    threads = f"{count} thread{'s' if count > 1 else ''}" if count else None
     torch = f"torch {bench['torch']}" if bench.get("torch") else None
     day = ((bench.get("now") or {}).get("utc") or "")[:10]
     parts = [bench.get("card"), threads, pair, bench.get("dtype"), bench.get("stack"), torch, day]
@@ -55,7 +56,7 @@ WORDS: dict[str, dict[str, str]] = {
         "rest": "rest",
         "predicted": "predicted by the cost formula",
         "measured": "measured",
-        "formula": "The cost formula meets the measured speedup within {percent}%",
+        "formula": "The cost formula is within {percent}% of the measured speedup",
         "default": "default tree {shape}",
         "small": "small tree {shape}",
         "shallow": "shallow tree {shape}",

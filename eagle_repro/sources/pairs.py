@@ -136,7 +136,6 @@ _PAIRS = (
         head=WeightRef(folder="heads/smollm2-135m-general", licence=APACHE),
         licence=APACHE,
         note="the embedded default: SmolLM2-135M-Instruct, good English, Russian far out of its domain",
-        dtype="float16",  # of its weights, so that every card and the CPU run the same model
         dtype="float16",  # what is kept on disk, so that every card runs the same weights
     ),
     PairSpec(
@@ -145,7 +144,6 @@ _PAIRS = (
         head=WeightRef(folder="pairs/tiny/head", licence=APACHE),
         licence=APACHE,
         note="a toy Qwen3 target and a weak head, for tests and checked cells; toy text",
-        dtype="float32",
         dtype="float32",  # its recorded traces are
     ),
     _qwen3("1.7B", "fits one T4 in fp16"),

@@ -17,7 +17,7 @@ from eagle_repro.sources.embedded import prepare, prepared_sha256
 from eagle_repro.sources.hubs import Unavailable, fetch_from_hub, fetch_from_kagglehub
 from eagle_repro.sources.mounts import download_root, find_mounted, model_folder, mount_root
 from eagle_repro.sources.pairs import PAIRS, WeightRef
-from eagle_repro.sources.paths import NotEnoughSpace, cache_folder, data_folder, sha256_of
+from eagle_repro.sources.paths import cache_folder, data_folder, sha256_of
 
 __all__ = ["Resolved", "check_complete", "resolve"]
 
@@ -101,10 +101,8 @@ def _first_source(ref: WeightRef, role: Role, offline: bool, mounts: Path) -> Re
     for place in places:
         try:
             found = place()
-        except NotEnoughSpace:
-            raise
-        except (Unavailable, IncompleteModel, ValueError, OSError) as error:
-            reasons.append(" ".join(str(error).split()))
+        except (Unavailable, IncompleteModel, ValueError, OSError) as error:  # a full disk ends the search instead
+            reasons.append(str(error))
             continue
         if found is not None:
             return replace(found, passed_over=tuple(reasons))

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import eagle_repro as er
 from eagle_repro import Generation, Pair, TreeShape
-from eagle_repro.engine import generate as loops
 from eagle_repro.engine.head import Eagle3Head, load_head
+from eagle_repro.engine.prefill import PREFILL_CHUNK
 from eagle_repro.engine.target import Target
 from tests.conftest import Text
 from tests.models import oracle, pair_of, room, save_head, stock_choices, tiny_head, uneven, wrong
@@ -157,7 +157,7 @@ def test_prefill_by_chunks_is_prefill_at_once(chunk: int, trained: Pair, monkeyp
         return out.ids, out.cycles[0].tree
 
     ids, tree = first_tree()
-    monkeypatch.setattr(loops, "PREFILL_CHUNK", chunk)
+    monkeypatch.setattr("eagle_repro.engine.prefill.PREFILL_CHUNK", chunk)
     chunked_ids, chunked = first_tree()
     assert chunked_ids == ids
     assert torch.equal(chunked.tokens, tree.tokens)
@@ -165,7 +165,7 @@ def test_prefill_by_chunks_is_prefill_at_once(chunk: int, trained: Pair, monkeyp
 
 
 def test_a_prompt_longer_than_a_prefill_chunk_works(pair: Pair) -> None:
-    prompt = random_prompts(1, loops.PREFILL_CHUNK + 9, loops.PREFILL_CHUNK + 9)[0]
+    prompt = random_prompts(1, PREFILL_CHUNK + 9, PREFILL_CHUNK + 9)[0]
     ids = written(replace(pair, max_length=600), prompt, 12, TreeShape(16, 3, 4)).ids
     assert ids == stock_choices(pair.target.model, prompt, ids)
 

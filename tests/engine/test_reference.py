@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import fields
 from itertools import islice
 from typing import Any
 
@@ -13,14 +13,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from eagle_repro.engine import generate as loops
+from eagle_repro.engine import prefill as start
 from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.cycle import State, cycle
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import read_span
-from eagle_repro.engine.tree import DraftTree
+from eagle_repro.engine.teacher import draft_along
+from eagle_repro.engine.tree import Candidates, build_tree
 from tests.engine import reference as ref
-from tests.engine.scripted import Pass, scripted_draft
 
 STRIDE = 7
 """Every how many cycles the short run of the teacher-forced test takes; the slow one takes all."""
@@ -28,15 +29,6 @@ STRIDE = 7
 PORTIONS = [pytest.param(STRIDE, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
 TOLERANCE = 2e-4
 """Absolute, as the recording suggests."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Any:
-    """These tensors are tiny: more threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("stride", PORTIONS)
@@ -54,6 +46,20 @@ def test_each_cycle_on_the_recorded_prefix_is_the_official_one(name: str, stride
                 continue
             assert ref.observed_tree(tree) == ref.recorded_tree(recorded), where
             assert ref.observed_outcome(accepted) == ref.recorded_outcome(recorded, shape.levels), where
+
+
+@pytest.mark.parametrize("name", ref.recordings("trace"))
+def test_one_draft_only_pass_over_a_text_holds_every_tree_of_its_cycles(name: str) -> None:
+    trace = ref.read(name)
+    shape, head = ref.shape_of(trace), ref.reference_head(trace["head"])
+    for run in trace["runs"]:
+        first = len(ref.prompts()[run["prompt"]]["ids"])
+        along = draft_along(ref.reference_target(), head, run["output_ids"], first, shape.depth, shape.top_k)
+        for committed, recorded in ref.prefixes(run):
+            row = len(committed) - first
+            here = Candidates(*(getattr(along, field.name)[row : row + 1] for field in fields(along)))
+            tree = build_tree(torch.tensor([recorded["root"]]), here, shape)
+            assert ref.same_tree(tree, recorded), f"{run['prompt']}, {len(committed)} committed tokens"
 
 
 class Watched:
@@ -137,7 +143,7 @@ def test_sampled_runs_replay_when_the_recorded_draws_are_fed(name: str, monkeypa
             noise[text[position] if position < len(text) else 0] = 1e6
             return noise
 
-        monkeypatch.setattr(loops, "gumbel_noise", recorded_noise)
+        monkeypatch.setattr(start, "gumbel_noise", recorded_noise)
         prompt = ref.prompts()[run["prompt"]]["ids"]
         sampling = Sampling(run["temperature"], run["top_p"] or 1.0, run["sample_top_k"])
         head, shape = ref.reference_head(record["head"]), ref.shape_of(run)
@@ -162,76 +168,6 @@ def test_short_runs_accept_what_the_official_ones_accepted(name: str, monkeypatc
                 assert out.ids[: len(recorded) - len(prompt)] == recorded[len(prompt) :]
 
 
-@pytest.mark.parametrize("name", ref.recordings("levels"))
-def test_recorded_candidates_give_the_recorded_tree(name: str) -> None:
-    compared = 0
-    for case in ref.read(name)["cases"]:
-        trace = f"trace_{case['total_token']}_{case['depth']}_{case['top_k']}.json"
-        trace = trace.replace("trace", "trace_" + ref.read(name)["head"], 1)
-        if not ref.recording(trace).is_file():
-            continue
-        run = next(run for run in ref.read(trace)["runs"] if run["prompt"] == case["prompt"])
-        script = []
-        for tokens, logprobs in zip(case["levels"]["tokens"], case["levels"]["logprobs"], strict=True):
-            rows = torch.full((len(tokens), 512), -math.inf)
-            script.append(rows.scatter(1, torch.tensor(tokens), torch.tensor(logprobs)))
-        tree, _ = scripted_draft(script, ref.shape_of(case), case["root"])
-        assert ref.observed_tree(tree) == ref.recorded_tree(run["cycles"][case["cycle"]])
-        compared += 1
-    assert compared >= 12
-
-
-BUILDER_CASES = ref.read("builder_cases.json")["cases"]
-TIES = ("flat", "peaked", "halfties")
-
-
-def scripted_case(case: dict[str, Any]) -> tuple[DraftTree, list[Pass]]:
-    script = [torch.tensor(rows).log_softmax(dim=-1) for rows in case["logits"]]
-    d2t = None if case["d2t"] is None else torch.tensor(case["d2t"])
-    # The official prefix of three tokens counts the root.
-    return scripted_draft(script, ref.shape_of(case), case["root"], length=2, d2t=d2t)
-
-
-def test_scripted_logits_give_the_recorded_tree_and_the_recorded_draft_passes() -> None:
-    cases = [case for case in BUILDER_CASES if case.get("error") is None and case["mode"] not in TIES]
-    assert len(cases) == 40
-    for case in cases:
-        tree, passes = scripted_case(case)
-        assert ref.observed_tree(tree) == ref.recorded_tree(case)
-        assert [p.tokens.tolist() for p in passes] == case["frontier"]
-        assert [p.positions.tolist() for p in passes] == case["frontier_position_ids"]
-        for given, rows in zip(passes, case["frontier_tree_mask"], strict=True):
-            drafted = len(rows[0])
-            assert (given.mask[:, :2] == 0).all()
-            assert (given.mask[:, 2 : 2 + drafted] == 0).int().tolist() == rows
-            assert (given.mask[:, 2 + drafted :] == torch.finfo(torch.float32).min).all()
-
-
-@pytest.mark.parametrize("case", [case for case in BUILDER_CASES if case.get("error")], ids=str)
-def test_shapes_that_break_the_official_code_are_refused(case: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"total_tokens=|top_k="):
-        ref.shape_of(case).require_vocabulary(case["draft_vocab_size"])
-
-
-@pytest.mark.parametrize("case", [case for case in BUILDER_CASES if case["mode"] in TIES], ids=lambda c: c["mode"])
-def test_exact_ties_never_part_a_node_from_its_parent(case: dict[str, Any]) -> None:
-    """Where the official code hangs a node on a wrong parent (orphans > 0) ours must not.
-
-    A node's score is its parent's plus the log-probability that the script gave it there; a wrong parent breaks that.
-    """
-    tree, passes = scripted_case(case)
-    tokens, parents, depths = tree.tokens[0].tolist(), tree.parents[0].tolist(), tree.depths[0].tolist()
-    for node in range(1, len(tokens)):
-        parent = parents[node]
-        assert parent < node and depths[node] == depths[parent] + 1
-        step = float(tree.scores[0, node] - tree.scores[0, parent])
-        rows = case["logits"][depths[parent]]
-        level = torch.tensor(rows).log_softmax(dim=-1)
-        fed = [0] if parent == 0 else passes[depths[parent] - 1].tokens.tolist()
-        rows_of_parent = [r for r, token in enumerate(fed) if parent == 0 or token == tokens[parent]]
-        assert any(math.isclose(step, float(level[r, tokens[node]]), abs_tol=1e-4) for r in rows_of_parent)
-
-
 @pytest.mark.parametrize("name", ref.recordings("numeric"))
 @torch.inference_mode()
 def test_tensors_of_the_first_draft_and_verification(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +187,7 @@ def test_tensors_of_the_first_draft_and_verification(name: str, monkeypatch: pyt
 
     monkeypatch.setattr(target, "forward", watched)
     watch = head.register_forward_hook(lambda module, given, out: head_passes.append(out[0]))
-    state, first = loops.prefill(target, head, loops.Request(prompt, shape=shape, max_new_tokens=32), shape)
+    state, first = start.prefill(target, head, loops.Request(prompt, shape=shape, max_new_tokens=32), shape)
     span = read_span(len(prompt) + 8, shape.slots)
     tree, accepted = cycle(target, head, state, shape, span, Sampling())
     keys, values = state.head_cache.kv[0, :, 0, : len(prompt)].transpose(1, 2).clone()

@@ -22,7 +22,7 @@ from tests.engine.statistics import UNLIKELY, chi_square, kolmogorov_smirnov
 from tests.engine.tiny import random_head, random_target, stock_logits
 
 CPU = torch.device("cpu")
-FILTERS = [(1.0, 0), (0.9, 0), (0.5, 0), (1.0, 1), (1.0, 5), (0.8, 5), (0.95, 40), (1.0, 500), (1e-6, 0)]
+FILTERS = [(1.0, 0), (0.9, 0), (0.5, 0), (1.0, 1), (1.0, 5), (0.8, 5), (0.95, 40), (1.0, 500), (1e-9, 0)]
 """top_p, top_k"""
 
 
@@ -83,6 +83,14 @@ def test_filters_are_those_of_transformers_in_its_order(temperature: float, top_
     ours = filtered(logits.view(8, 5, 97), Sampling(temperature, top_p, top_k)).view(40, 97)
     assert torch.equal(ours, expected)
     assert ours.isfinite().any(dim=-1).all(), "a token always stays"
+
+
+def test_a_token_just_at_the_boundary_of_top_p_is_dropped() -> None:
+    """Of four equal tokens, the better half is exactly 0.5: two stay, as with transformers."""
+    logits = torch.zeros(1, 4)
+    expected = TopPLogitsWarper(0.5)(torch.zeros(1, 1, dtype=torch.long), logits.clone())  # type: ignore[arg-type]
+    assert int(expected.isfinite().sum()) == 2
+    assert torch.equal(filtered(logits, Sampling(1.0, top_p=0.5)), expected)
 
 
 def test_filtering_leaves_its_input_alone_and_works_in_float32() -> None:

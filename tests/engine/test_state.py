@@ -14,8 +14,9 @@ from torch import Tensor, nn
 import eagle_repro as er
 from eagle_repro import Generation, Pair, Sampling, TreeShape
 from eagle_repro.engine.cycle import cycle
-from eagle_repro.engine.generate import NonFiniteLogits, Request, prefill, run
+from eagle_repro.engine.generate import NonFiniteLogits, Request, run
 from eagle_repro.engine.head import load_head
+from eagle_repro.engine.prefill import prefill
 from eagle_repro.engine.stacks import read_span
 from eagle_repro.engine.target import Target
 from tests.conftest import Text

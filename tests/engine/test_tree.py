@@ -14,7 +14,8 @@ from torch import Tensor
 from eagle_repro.engine.accept import Accepted, Sampling
 from eagle_repro.engine.attention import TREE_ATTENTION, attention_of, fold_mask, grouped_attention, visibility
 from eagle_repro.engine.cycle import State, causal, commit, cycle, verify
-from eagle_repro.engine.generate import Request, prefill
+from eagle_repro.engine.prefill import prefill
+from eagle_repro.engine.request import Request
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import read_span
 from eagle_repro.engine.target import Target

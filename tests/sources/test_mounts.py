@@ -29,6 +29,7 @@ HEAD = PAIRS["qwen3-1.7b"].head
 def test_target_is_found_wherever_it_is_attached(tmp_path: Path, place: str) -> None:
     folder = write_target(tmp_path / place)
     write_target(tmp_path / "models/qwen-lm/qwen-3/transformers/4b/1")
+    write_target(tmp_path / "models/another-owner/qwen-3/transformers/1.7b/1")
     write_target(tmp_path / "qwen-3/transformers/0.6b/1")
     assert find_mounted(QWEN, tmp_path) == [folder]
 

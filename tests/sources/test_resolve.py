@@ -233,7 +233,7 @@ def test_attaching_in_a_session_needs_no_space_and_ends(
     kaggle.folder = write_target(tmp_path / "k/1")
     assert resolve(HANDLE, "target").source == "kagglehub"
     never = threading.Event()
-    monkeypatch.setattr(kaggle, "model_download", lambda handle: never.wait())
+    monkeypatch.setattr(kaggle, "model_download", lambda handle: never.wait(20))
     monkeypatch.setattr(hubs, "ATTACH_SECONDS", 0.05)
     start = time.monotonic()
     with pytest.raises(FileNotFoundError, match="attach it by hand"):

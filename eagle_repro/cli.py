@@ -1,0 +1,196 @@
+"""The command line: one function a verb. Tables go to stdout, progress and errors to stderr.
+
+With --json the last line on stdout is one JSON document with every printed number. An error of ours is one line and
+exit code 2; a result that is incomplete, refused or different is exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # torch and pandas are slow to load, and --help should not wait for them
+    import pandas as pd
+
+    from eagle_repro.api import Pair
+    from eagle_repro.engine.shape import TreeShape
+    from eagle_repro.experiments.session import Session
+
+PROGRAM = "eagle_repro"
+OURS = (ValueError, OSError, RuntimeError, ArithmeticError)  # NotImplementedError is a RuntimeError
+PAIR_SETTINGS = ("pair", "target", "head", "device", "dtype", "stack")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    args = build_parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):  # a terminal without Cyrillic gets escapes instead of an error
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return int(args.verb(args))
+    except KeyboardInterrupt:
+        print(f"{PROGRAM}: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, for example `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OURS as error:
+        if args.debug:
+            raise
+        print(f"{PROGRAM}: {error_line(error)}", file=sys.stderr)
+        return 2
+
+
+def error_line(error: BaseException) -> str:
+    """An error in one line."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    if type(error).__name__ == "OutOfMemoryError":
+        return f"the GPU is out of memory: use a smaller max_length, tree or pair, or a dtype of two bytes ({said[:120]})"
+    return said
+
+
+def run_verb(args: argparse.Namespace) -> int:
+    """run: the notebooks, each proved complete."""
+    from eagle_repro import runner
+    from eagle_repro.measure import summary
+    from eagle_repro.measure.records import read_record
+    from eagle_repro.present import console, tables
+
+    plan = runner.make_plan(
+        notebooks=args.notebooks,
+        names=args.names,
+        out=args.out,
+        profile=args.profile,
+        overrides=parse_parameters(args.parameter),
+        again=args.again,
+        cell_timeout=args.cell_timeout,
+    )
+    outcomes = runner.run(plan, tell)
+    complete = all(outcome.state != "incomplete" for outcome in outcomes)
+    document: dict[str, Any] = {"complete": complete, "notebooks": [vars(outcome) for outcome in outcomes]}
+    if any(outcome.name == "02_speedup" and outcome.state != "incomplete" for outcome in outcomes):
+        record = read_record(plan.session("02_speedup").path)
+        tables.show(tables.speedup(record))
+        print()
+        document["speedup"] = as_rows(summary.speedup(record))
+    tables.show(console.outcomes(document["notebooks"]))
+    if complete and args.refresh:
+        for written in runner.refresh(plan):
+            tell(f"refreshed {written.name}")
+    tell(f"records and executed notebooks are in {plan.out}")
+    return finish(args, document, 0 if complete else 1)
+
+
+def measure_verb(args: argparse.Namespace) -> int:
+    """measure: one record, without Jupyter."""
+    from importlib import import_module
+
+    from eagle_repro.experiments import EXPERIMENTS
+    from eagle_repro.measure import summary
+    from eagle_repro.measure.locked import set_aside
+    from eagle_repro.measure.records import completeness, partial_path
+    from eagle_repro.present import console, progress, tables
+
+    session = session_of(args, args.name)
+    if args.again and partial_path(session.path).exists():
+        set_aside(partial_path(session.path))
+    if not args.again and completeness(session.path) == "complete" and session.fits(session.record()):
+        tell(f"{session.path.name} is complete already (--again measures it anew)")
+        record = session.record()
+    else:
+        module = import_module(f"eagle_repro.experiments.{EXPERIMENTS[session.name]}")
+        record = module.measure(session, progress.bar)
+    tables.show(*console.of(record))
+    tell(f"the record is {session.path}")
+    return finish(args, {"record": str(session.path), "rows": as_rows(summary.of(record))})
+
+
+def generate_verb(args: argparse.Namespace) -> int:
+    """generate: text for a prompt, by one method or by plain decoding beside it."""
+    from eagle_repro.engine.accept import Sampling
+    from eagle_repro.experiments.texts import verdict, write_texts
+    from eagle_repro.present import console, tables
+    from eagle_repro.sources.questions import prompt_ids
+
+    sampling, shape = Sampling(args.temperature, args.top_p, args.top_k, args.seed), parse_shape(args.shape)
+    text = args.prompt if args.prompt_file is None else args.prompt_file.read_text(encoding="utf-8")
+    pair = load(args)
+    raw = args.raw and list(pair.tokenizer(text, add_special_tokens=False)["input_ids"])
+    prompt = raw or prompt_ids(pair.tokenizer, text, thinking=args.thinking)
+    methods = list(dict.fromkeys(["plain", args.method])) if args.compare else [args.method]
+    options = {"shape": shape, "max_new_tokens": args.max_new_tokens, "sampling": sampling, "stop": args.stop}
+    written = write_texts(pair, prompt, methods, **options)
+    done, rows = written[-1][0], [row for _, row in written]
+    answer = pair.tokenizer.decode(done.ids, skip_special_tokens=True)
+    print(answer, end="\n\n")
+    tables.show(console.texts(rows))
+    document = {"prompt_tokens": len(prompt), "text": answer, "ids": done.ids, "runs": rows}
+    if not args.compare:
+        return finish(args, document)
+    said, line = verdict(pair, prompt, done.ids, rows[-1]["identical"], greedy=sampling.greedy)
+    print(f"\n{line}")
+    return finish(args, document | {"verdict": said}, 1 if said == "different" else 0)
+
+
+def tau_verb(args: argparse.Namespace) -> int:
+    """tau: tokens a cycle by question set, for a pair and a tree."""
+    from eagle_repro.experiments import tau
+    from eagle_repro.present import console, progress, tables
+
+    shape = parse_shape(args.shape)
+    prompts = tau.read_prompts(args.prompts) if args.prompts else None
+    pair = load(args)
+    if prompts is None:
+        prompts = tau.prompts_of_sets(pair, [name for name in args.sets.split(",") if name], args.questions)
+    frame = tau.tau_by_set(pair, prompts, shape, args.max_new_tokens, method=args.method, progress=progress.bar)
+    tables.show(console.tau(frame, args.shape))
+    return finish(args, {"pair": pair.provenance, "dtype": pair.dtype, "shape": args.shape, "sets": as_rows(frame)})
+
+
+def compare_verb(args: argparse.Namespace) -> int:
+    """compare: the records of two runs side by side."""
+    from eagle_repro.experiments import EXPERIMENTS
+    from eagle_repro.experiments.session import records_folder
+    from eagle_repro.measure import summary
+    from eagle_repro.measure.records import read_record
+    from eagle_repro.present import console, tables
+
+    folders = [records_folder(name) for name in (args.left, args.right)]
+    shared = [name for name in EXPERIMENTS if all((folder / f"{name}.jsonl").exists() for folder in folders)]
+    if not shared:
+        raise FileNotFoundError(f"{args.left} and {args.right} have no record in common: measure the same one in both")
+    names = [folder.resolve().name for folder in folders]
+    names = names if names[0] != names[1] else ["left", "right"]
+    records = [read_record(folder / f"{shared[-1]}.jsonl") for folder in folders]
+    bench = summary.bench_differences(*records)
+    tables.show(console.differences(bench, names))
+    document: dict[str, Any] = {"compared": shared[-1], "bench": as_rows(bench.astype(str))}
+    if shared[-1] == "02_speedup":
+        frame = summary.side_by_side(*records)
+        print()
+        tables.show(console.side_by_side(frame, names))
+        document["speedup"] = as_rows(frame)
+    return finish(args, document)
+
+
+def doctor_verb(args: argparse.Namespace) -> int:
+    """doctor: this bench, and what would go wrong on it."""
+    from eagle_repro.experiments import guards
+    from eagle_repro.present import tables
+
+    session = session_of(args, "00_bench")
+    found = guards.check(session.protocol)
+    if all(guard.verdict == "ok" for guard in found):
+        found.append(guards.loads(session))
+    record = guards.sheet_only(session, found)
+    tables.show(tables.bench_sheet(record), tables.guards(record))
+    refused = [guard.check for guard in found if guard.verdict == "refused"]
+    print("\n" + (f"This run would be refused: {', '.join(refused)}." if refused else "Nothing is in the way."))
+    document = {"bench": record.header["bench"], "guards": [vars(guard) for guard in found]}
+    return finish(args, document, 1 if refused else 0)

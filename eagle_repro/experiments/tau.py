@@ -1,0 +1,79 @@
+"""tau by question set, for a pair, a tree and prompts: what `python -m eagle_repro tau` prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from eagle_repro.api import Pair, generate
+from eagle_repro.engine.shape import TreeShape
+from eagle_repro.experiments.session import Progress, silent
+from eagle_repro.measure.stats import summarise_tau
+from eagle_repro.sources.questions import load_questions, pick, prompt_ids
+
+Prompts = Mapping[str, Sequence[list[int]]]
+
+
+def tau_by_set(
+    pair: Pair, prompts: Prompts, shape: TreeShape, tokens: int, *, method: str = "eagle", progress: Progress = silent
+) -> pd.DataFrame:
+    """Write `tokens` tokens after every prompt, greedy and past the end of text, and count what the cycles gave.
+
+    Columns: set, questions, cycles, tau (tokens of all cycles over cycles, the last one uncut), tau_low, tau_high,
+    tau_question_mean, ms_cycle, warning.
+    """
+    for name, of_set in prompts.items():
+        longest = max(map(len, of_set))
+        if longest + tokens > pair.max_length:
+            raise ValueError(f"a prompt of {longest} tokens in {name} and {tokens} new ones exceed {pair.max_length}")
+    everything = [(name, prompt) for name, of_set in prompts.items() for prompt in of_set]
+    found: dict[str, list[tuple[list[int], float]]] = {}
+    for name, prompt in progress(everything, "prompts", len(everything)):
+        done = generate(pair, prompt, method=method, shape=shape, max_new_tokens=tokens, stop="never")
+        found.setdefault(name, []).append(([cycle.accepted for cycle in done.cycles], done.decode_s))
+    rows = []
+    for name, runs in found.items():
+        taus = summarise_tau([accepted for accepted, _ in runs])
+        headline = taus.step_weighted
+        rows.append(
+            {
+                "set": name,
+                "questions": taus.questions,
+                "cycles": taus.cycles,
+                "tau": headline.value if headline else None,
+                "tau_low": headline.low if headline else None,
+                "tau_high": headline.high if headline else None,
+                "tau_question_mean": taus.question_mean,
+                "ms_cycle": 1e3 * sum(seconds for _, seconds in runs) / taus.cycles if taus.cycles else None,
+                "warning": taus.warning,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def read_prompts(path: Path) -> dict[str, list[list[int]]]:
+    """Prompts from a JSON file {"set": [[id, id, ...], ...], ...}. Raises ValueError for another form."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name} is not JSON ({error})") from None
+    sets = read.items() if isinstance(read, dict) else ()
+    fits = all(isinstance(of_set, list) and of_set and all(map(_is_prompt, of_set)) for _, of_set in sets)
+    if not sets or not fits:
+        raise ValueError(f'{path.name} holds no prompts: {{"set": [[id, id, ...], ...]}} with whole numbers is needed')
+    return dict(sets)
+
+
+def prompts_of_sets(pair: Pair, names: Sequence[str], questions: int) -> dict[str, list[list[int]]]:
+    """The prompts of question sets, as the experiments take them."""
+    return {
+        name: [prompt_ids(pair.tokenizer, question) for question in pick(load_questions(name), questions)]
+        for name in names
+    }
+
+
+def _is_prompt(ids: object) -> bool:
+    return isinstance(ids, list) and bool(ids) and all(isinstance(i, int) and not isinstance(i, bool) for i in ids)

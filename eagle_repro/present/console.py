@@ -1,0 +1,83 @@
+"""The tables that only the command line prints; the others come from records (tables.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from eagle_repro.measure.records import Record
+from eagle_repro.present import tables
+from eagle_repro.present.layout import Column, Table, fixed, interval, table, times, yes_no
+
+Rows = pd.DataFrame | Iterable[Mapping[Any, Any]]
+
+
+def of(record: Record) -> tuple[Table, ...]:
+    """The tables that go with a record's experiment."""
+    made = {
+        "00_bench": (tables.bench_sheet, tables.weights, tables.guards),
+        "01_roofline": (tables.roofline,),
+        "02_speedup": (tables.speedup, tables.details, tables.phases),
+    }
+    return tuple(make(record) for make in made.get(record.header["name"], (tables.bench_sheet,)))
+
+
+def outcomes(rows: Rows) -> Table:
+    """What became of each notebook: columns name, state, seconds, budget, reason."""
+    columns = (
+        Column("name", "notebook"),
+        Column("state", "state"),
+        Column("seconds", "seconds", fixed(0), right=True),
+        Column("budget", "planned", fixed(0), right=True),
+        Column("reason", "", lambda text: str(text)),
+    )
+    return table("Notebooks", rows, columns)
+
+
+def tau(frame: pd.DataFrame, shape: str) -> Table:
+    """tau by set, as experiments.tau counts it."""
+    rows = [row | {"interval": interval(row["tau_low"], row["tau_high"])} for row in frame.to_dict("records")]
+    columns = (
+        Column("set", "set"),
+        Column("questions", "questions", right=True),
+        Column("cycles", "cycles", right=True),
+        Column("tau", "tau", fixed(3), right=True),
+        Column("interval", "", right=True),
+        Column("tau_question_mean", "mean of questions", fixed(3), right=True),
+        Column("ms_cycle", "ms a cycle", fixed(1), right=True),
+    )
+    notes = ["tau: tokens of all cycles over cycles, the last cycle uncut, end of text ignored. Brackets: 95% bootstrap."]
+    return table(f"tau of the tree {shape}", rows, columns, [*notes, *filter(None, frame["warning"])])
+
+
+def texts(rows: Rows) -> Table:
+    """One row a method that wrote the same prompt's answer."""
+    columns = (
+        Column("method", "method"),
+        Column("tokens", "tokens", right=True),
+        Column("stop_reason", "ended by"),
+        Column("tau", "tau", fixed(2), right=True),
+        Column("prefill_s", "prefill (s)", fixed(3), right=True),
+        Column("decode_s", "decoding (s)", fixed(3), right=True),
+        Column("tokens_per_s", "tokens/s", fixed(1), right=True),
+        Column("identical", "same ids as plain", yes_no),
+    )
+    return table("How it was written", rows, columns)
+
+
+def differences(frame: pd.DataFrame, names: Sequence[str]) -> Table:
+    """In what two benches differ: columns name, left, right."""
+    columns = (Column("name", ""), Column("left", names[0]), Column("right", names[1]))
+    return table("What differs between the benches", frame, columns, [] if len(frame) else ["Nothing."])
+
+
+def side_by_side(frame: pd.DataFrame, names: Sequence[str]) -> Table:
+    """tau and speedup of two records by set and tree."""
+    columns = [Column("set", "set"), Column("variant", "tree")]
+    for field, form in (("tau", fixed(2)), ("speedup", times), ("speedup_hf", times)):
+        heading = {"tau": "tau", "speedup": "against plain", "speedup_hf": "against hf"}[field]
+        sides = zip(("left", "right"), names, strict=True)
+        columns += [Column(f"{field}_{side}", f"{heading}, {name}", form, right=True) for side, name in sides]
+    return table("tau and speedup by question set", frame, columns)
