@@ -25,10 +25,19 @@ from eagle_repro.measure.records import completeness, partial_path, read_record
 from eagle_repro.present import notebook
 from eagle_repro.sources.paths import PACKAGE
 
-#: Seconds that each notebook should take, by profile.
+#: Seconds that each notebook should take, by profile, on two quiet cores.
 BUDGETS: dict[str, dict[str, int]] = {
     "smoke": dict.fromkeys(EXPERIMENTS, 30),
-    "quick": {"00_bench": 15, "01_roofline": 60, "02_speedup": 250},
+    "quick": {
+        "00_bench": 15,
+        "01_roofline": 60,
+        "02_speedup": 250,
+        "03_tree_shape": 300,
+        "04_chain_vs_tree": 100,
+        "05_target_size": 10,
+        "06_lossless": 200,
+        "11_report": 20,
+    },
 }
 CELL_TIMEOUT_S = {"smoke": 300, "quick": 1800}
 LONG_CELL_TIMEOUT_S = 4 * 3600

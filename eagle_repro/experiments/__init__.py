@@ -5,7 +5,12 @@ from __future__ import annotations
 import difflib
 
 #: Notebook and record -> the module of this package that measures it, in the order of the notebooks.
-EXPERIMENTS: dict[str, str] = {"00_bench": "bench", "01_roofline": "roofline", "02_speedup": "speedup"}
+EXPERIMENTS: dict[str, str] = {
+    "00_bench": "bench",
+    "01_roofline": "roofline",
+    "02_speedup": "speedup",
+    "03_tree_shape": "tree_shape",
+}
 
 
 def find_experiment(name: str) -> str:

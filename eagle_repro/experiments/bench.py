@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pandas as pd
 
 from eagle_repro.api import Pair
 from eagle_repro.experiments import guards
+from eagle_repro.experiments.guards import Guard
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.session import Progress, Session, silent
 from eagle_repro.measure.bench import clocks
@@ -31,6 +33,28 @@ def measure(session: Session, progress: Progress = silent) -> Record:
                 writer.write(f"weights/{role}", weights(session.pair, role))
         writer.complete(clocks_after=clocks(session.pair.device))
     return session.record()
+
+
+def loads(session: Session) -> Guard:
+    """The guard that needs the weights: do target and head fit each other, and work on this device?"""
+    try:
+        provenance = session.pair.provenance
+    except (OSError, RuntimeError, ValueError) as error:
+        return Guard("pair", "refused", " ".join(str(error).split()))
+    sizes = ", ".join(f"{role} {provenance[role]['parameters'] / 1e6:.1f} M parameters" for role in ("target", "head"))
+    return Guard("pair", "ok", f"target and head load and fit: {sizes}")
+
+
+def preview(session: Session, found: Sequence[Guard]) -> Record:
+    """The record of this bench as it would begin, for showing alone: nothing is written, and no pair is needed."""
+    try:
+        sheet = session.bench()
+    except ValueError:  # the device that was asked for is not here, as its guard says
+        sheet = replace(session, protocol=replace(session.protocol, device="cpu", dtype="auto")).bench()
+    sheet["pair"] = {"name": session.protocol.pair}
+    rows = [{"kind": "run", "key": f"guard/{guard.check}", **asdict(guard)} for guard in found]
+    header = {"kind": "header", "name": session.name, "bench": sheet, "protocol": session.protocol.as_record()}
+    return Record(header, rows, None, session.path)
 
 
 def weights(pair: Pair, role: str) -> dict[str, object]:

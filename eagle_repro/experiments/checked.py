@@ -11,10 +11,11 @@ from functools import cache
 
 import torch
 
-from eagle_repro.api import Pair, generate, load_pair
+from eagle_repro.api import Pair, generate
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.guards import covers
 from eagle_repro.experiments.roofline import Passes
+from eagle_repro.experiments.session import load_quietly
 from eagle_repro.measure import lossless
 from eagle_repro.measure.roofline import CARDS, bus_utilisation, flat_until
 from eagle_repro.measure.stats import Work, measured_speedup, tau
@@ -30,7 +31,7 @@ CLEAR_GAP = 1e-3  # logits
 @cache
 def tiny() -> Pair:
     """The pair that checked cells run."""
-    return load_pair("tiny", device="cpu", dtype="float32", stack="eager")
+    return load_quietly("tiny", device="cpu", dtype="float32", stack="eager")
 
 
 def bench() -> None:

@@ -45,6 +45,7 @@ def execute(
                 target,
                 parameters=dict(parameters),
                 kernel_name="python3",
+                language="python",
                 progress_bar=False,
                 start_timeout=start_timeout,
                 execution_timeout=cell_timeout,
@@ -65,7 +66,7 @@ def _environment(profile: str) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="eagle_repro-kernel-") as folder:
         spec = Path(folder) / "kernels" / "python3" / "kernel.json"
         spec.parent.mkdir(parents=True)
-        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--IPKernelApp.log_level=CRITICAL"]
+        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", LOG_LEVEL]
         spec.write_text(json.dumps({"argv": command, "display_name": "Python 3", "language": "python"}))
         paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         wanted = {

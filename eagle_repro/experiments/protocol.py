@@ -30,14 +30,14 @@ ARTICLE = {"questions": 5, "new_tokens": 192, "repeats": 3}
 PROFILES: dict[str, dict[str, Any]] = {
     "smoke": {
         "pair": "tiny", "device": "cpu", "questions": 1, "new_tokens": 16, "repeats": 1, "instrument_cycles": 2,
-        "sampled_questions": 1,
+        "sampled_questions": 1, "sweep_questions": 1,
     },
     "quick": {
         "pair": "smollm2-135m", "device": "cpu", "questions": 2, "new_tokens": 48, "repeats": 1, "instrument_cycles": 4,
-        "sampled_questions": 1,
+        "sampled_questions": 1, "sweep_questions": 1,
     },
     "full": {"pair": "smollm2-135m", **ARTICLE},
-    "t4": {"pair": "qwen3-1.7b", "dtype": "float16", **ARTICLE},
+    "t4": {"pair": "qwen3-1.7b", "dtype": "float16", "sweep_questions": 1, **ARTICLE},
 }  # fmt: skip
 #: The second tree of 02_speedup: on a CPU a small one, on a GPU one with fewer draft passes.
 SECOND_TREE = {
@@ -55,8 +55,9 @@ class Protocol:
     pair, or target and head (hub ids, Kaggle handles, folders); sets: question sets, `questions` of each; new_tokens
     are written by every run, `repeats` times; total_tokens, depth, top_k: the default tree; baselines: methods that
     the speedup is taken against; instrument_cycles: about how many cycles a set and tree are taken apart by phase;
-    sampled_questions: Russian questions that are also run at `temperature`; records: a folder with records measured
-    elsewhere, or the name of one under results/; out: the folder that records are written to.
+    sampled_questions: Russian questions that are also run at `temperature`; sweep_questions: of each set, those that
+    tree shapes are measured on end to end; records: a folder with records measured elsewhere, or the name of one under
+    results/; out: the folder that records are written to.
     """
 
     profile: str
@@ -79,6 +80,7 @@ class Protocol:
     baselines: tuple[str, ...] = BASELINES
     instrument_cycles: int = 20
     sampled_questions: int = 5
+    sweep_questions: int = 5
     temperature: float = 0.7
     records: str | None = None
     out: str = ""

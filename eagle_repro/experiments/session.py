@@ -94,12 +94,16 @@ class Session:
 
         Never so for a checkout with changes that are not committed: its revision does not say what was measured.
         """
+        here = identity(plain(self.bench(), "bench"))
+        there = identity(record.header["bench"]) | {"pair": {}}
+        return here == there and not str(here["git"]).endswith("+dirty")
+
+    def bench(self) -> dict[str, Any]:
+        """The bench sheet as far as it is known without loading the pair. Raises ValueError for a missing device."""
         protocol, spec = self.protocol, PAIRS.get(self.protocol.pair or "")
         device = resolve_device(protocol.device)
         dtype = resolve_dtype(protocol.dtype, device, preferred=spec.dtype if spec else None)
-        here = identity(plain(self._sheet(device, dtype, resolve_stack(protocol.stack), {}), "bench"))
-        there = identity(record.header["bench"]) | {"pair": {}}
-        return here == there and not str(here["git"]).endswith("+dirty")
+        return self._sheet(device, dtype, resolve_stack(protocol.stack), {})
 
     def _sheet(self, device: Any, dtype: Any, stack: str, pair: Mapping[str, Any]) -> dict[str, Any]:
         return bench_sheet(
@@ -143,7 +147,7 @@ def complete_line(name: str, record: Record) -> str:
 
 def open_pair(protocol: Protocol) -> Pair:
     """Load the pair that a protocol names."""
-    return load_pair(
+    return load_quietly(
         protocol.pair,
         target=protocol.target,
         head=protocol.head,
@@ -152,6 +156,19 @@ def open_pair(protocol: Protocol) -> Pair:
         stack=protocol.stack,
         max_length=protocol.max_length,
     )
+
+
+def load_quietly(name: str | None = None, **options: Any) -> Pair:
+    """`load_pair` without the bar that transformers shows for every load, which would stand in a notebook's output."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        return load_pair(name, **options)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def records_folder(name: str) -> Path:

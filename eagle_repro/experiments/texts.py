@@ -28,11 +28,14 @@ def write_texts(pair: Pair, prompt: list[int], methods: Sequence[str], **options
 
 
 def verdict(pair: Pair, prompt: list[int], ids: list[int], same: bool, *, greedy: bool) -> tuple[str, str]:
-    """Whether a text is what the target would have written ("identical", "near-ties", "different"), and a line on it."""
+    """Is a text what the target would have written? "identical", "near-ties" or "different", and a line on it."""
     if same:
         return "identical", f"identical: yes, all {len(ids)} tokens"
     if not greedy:
-        return "different", "identical: no (drawn texts are compared token by token, and a near-tie of noise may differ)"
+        return (
+            "different",
+            "identical: no (texts drawn in half precision may part at a near-tie of the noise)",
+        )
     report = lossless.check(pair, prompt, ids)
     if report.ok:
         ties = f"{len(report.mismatches)} near-ties within {report.max_gap} of the best logit"

@@ -15,6 +15,7 @@ LEAST = {
     "max_length": 2,
     "instrument_cycles": 0,
     "sampled_questions": 0,
+    "sweep_questions": 1,
     "temperature": 0,
 }
 

@@ -19,7 +19,7 @@ from eagle_repro.measure.stats import Estimate, Speedup, Work, measured_speedup,
 PHASES = ("draft", "verify", "accept", "commit")
 #: The order of trees in tables; others follow. Runs alternate, so that a record's own order says nothing.
 VARIANTS = ("default", "shallow", "small", "sampled")
-SHAPE = ("total_tokens", "depth", "top_k", "temperature")
+TREE = ("total_tokens", "depth", "top_k")
 
 
 def of(record: Record) -> pd.DataFrame:
@@ -84,7 +84,7 @@ def phases(record: Record) -> pd.DataFrame:
         ms = {f"{phase}_ms": 1e3 * float(own[f"{phase}_s"].astype(float).mean()) for phase in PHASES}
         cycle_ms = 1e3 * group["decode_s"].sum() / len(own)
         free = headline[(headline["method"] == "eagle") & (headline["variant"] == variant)]
-        row = {"variant": variant, **{name: group[name].iloc[0] for name in SHAPE}, "cycles": len(own), **ms}
+        row = {"variant": variant, **_shape(group.iloc[0]), "cycles": len(own), **ms}
         row |= {"rest_ms": cycle_ms - sum(ms.values()), "cycle_ms": cycle_ms}
         row |= {"plain_ms": 1e3 * _plain_step(headline, free)}
         rows.append(row | {"tau": _value(summarise_tau(_accepted(free)).step_weighted)})
@@ -134,7 +134,8 @@ def _speedup_row(group: pd.DataFrame, same_set: pd.DataFrame, costs: PhaseCosts 
     known = costs is not None and taus.step_weighted is not None and plain_s > 0
     same = group["same_as_plain"].dropna()
     return {
-        **{name: first[name] for name in ("set", "domain", "language", "variant", *SHAPE)},
+        **{name: first[name] for name in ("set", "domain", "language", "variant")},
+        **_shape(first),
         "questions": taus.questions,
         "cycles": taus.cycles,
         **_interval("tau", taus.step_weighted),
@@ -151,6 +152,11 @@ def _speedup_row(group: pd.DataFrame, same_set: pd.DataFrame, costs: PhaseCosts 
         "note": plain.note if plain else None,
         "warning": taus.warning,
     }
+
+
+def _shape(run: pd.Series) -> dict[str, Any]:
+    """The tree of a run and its temperature; rows without a tree have made the columns floats."""
+    return {name: int(run[name]) for name in TREE} | {"temperature": float(run["temperature"])}
 
 
 def _baseline(same_set: pd.DataFrame, method: str, first: pd.Series) -> pd.DataFrame:

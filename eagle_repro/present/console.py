@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ from eagle_repro.measure.records import Record
 from eagle_repro.present import tables
 from eagle_repro.present.layout import Column, Table, fixed, interval, table, times, yes_no
 
-Rows = pd.DataFrame | Iterable[Mapping[Any, Any]]
+Rows: TypeAlias = Iterable[Mapping[Any, Any]]
 
 
 def of(record: Record) -> tuple[Table, ...]:
@@ -48,7 +48,7 @@ def tau(frame: pd.DataFrame, shape: str) -> Table:
         Column("tau_question_mean", "mean of questions", fixed(3), right=True),
         Column("ms_cycle", "ms a cycle", fixed(1), right=True),
     )
-    notes = ["tau: tokens of all cycles over cycles, the last cycle uncut, end of text ignored. Brackets: 95% bootstrap."]
+    notes = ["tau: tokens of all cycles over cycles, the last one uncut, end of text ignored. Brackets: 95% bootstrap."]
     return table(f"tau of the tree {shape}", rows, columns, [*notes, *filter(None, frame["warning"])])
 
 

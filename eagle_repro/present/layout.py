@@ -54,8 +54,9 @@ class Table:
     def _repr_html_(self) -> str:
         head = self._html(self.headings, "th")
         body = "\n".join(self._html(row, "td") for row in self.rows)
-        notes = "".join(f"<p><small>{html.escape(line)}</small></p>" for line in self.notes)
-        return f"<p><b>{html.escape(self.title)}</b></p>\n<table>\n{head}\n{body}\n</table>\n{notes}"
+        notes = "<br>\n".join(map(html.escape, self.notes))
+        after = f"\n<p><small>{notes}</small></p>" if notes else ""
+        return f"<p><b>{html.escape(self.title)}</b></p>\n<table>\n{head}\n{body}\n</table>{after}"
 
     def __repr__(self) -> str:
         return self.text()

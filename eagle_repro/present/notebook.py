@@ -63,14 +63,14 @@ def ran_to_its_end(notebook: Any, words: str) -> bool:
 
 
 def committable(executed: Any, label: str) -> Any:
-    """A copy without what belongs to one run: the injected cell, timestamps, widgets, paths, what went to stderr.
+    """A copy without what belongs to one run: the injected cell, timestamps, versions, widgets, what went to stderr.
 
     Cells are numbered afresh. Raises ValueError for an output that names a folder of this machine.
     """
     notebook = nbformat.from_dict(executed)
     notebook.cells = [cell for cell in notebook.cells if not has_tag(cell, "injected-parameters")]
-    for key in ("widgets", "papermill"):
-        notebook.metadata.pop(key, None)
+    kept = {"kernelspec": notebook.metadata.get("kernelspec"), "language_info": {"name": "python"}}
+    notebook.metadata = nbformat.from_dict({key: value for key, value in kept.items() if value})
     for number, cell in enumerate(code_cells(notebook), start=1):
         cell.metadata = {key: value for key, value in cell.metadata.items() if key == "tags" and value}
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]

@@ -49,7 +49,8 @@ def roofline(record: Record, lang: str = "en") -> Picture:
     spread = [frame["ms"] - frame["ms_low"], frame["ms_high"] - frame["ms"]]
     axes.errorbar(frame["tokens"], frame["ms"], yerr=spread, color=METHOD_COLOURS["plain"], marker="o", capsize=3)
     axes.set(xscale="log", yscale="log", xlim=(0.8, last * 1.7))
-    axes.set_xticks(frame["tokens"], [str(count) for count in frame["tokens"]])
+    doublings = [count for count in frame["tokens"] if count & (count - 1) == 0]
+    axes.set_xticks(doublings, [str(count) for count in doublings])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -104,7 +105,7 @@ def tau_by_set(record: Record, lang: str = "en") -> Picture:
 def cycle_phases(record: Record, lang: str = "en") -> Picture:
     """Where the milliseconds of a cycle go, beside one plain step and the plain steps that its tokens would take."""
     frame = summary.phases(record)
-    if frame.empty:
+    if frame.empty or frame["verify_ms"].isna().any():
         raise ValueError(f"{record.path.name} has no instrumented cycles: measure with instrument_cycles of 1 or more")
     rows = frame.to_dict("records")
     figure, (axes,) = canvas(0.8 + 0.75 * (len(rows) + 1))
@@ -155,7 +156,7 @@ def _floor(axes: Axes, frame: pd.DataFrame, record: Record, lang: str) -> None:
     text = word(key, lang, ms=short(first["floor_ms"]), bandwidth=f"{bandwidth:.0f}")
     axes.axhline(first["floor_ms"], color=METHOD_COLOURS["chain"], linewidth=2)
     note(axes, text, (float(frame["tokens"].max()) * 1.6, first["floor_ms"]), (0, -4), ha="right", va="top")
-    axes.set_ylim(first["floor_ms"] / 1.8, float(frame["ms_high"].max()) * 1.9)
+    axes.set_ylim(min(first["floor_ms"], frame["ms_low"].min()) / 1.8, frame["ms_high"].max() * 1.9)
     axes.annotate("", (1, first["ms"] * 0.94), (1, first["floor_ms"]), arrowprops={"arrowstyle": "<->", "color": GREY})
     middle = (first["ms"] * first["floor_ms"]) ** 0.5
     note(axes, word("bus", lang, share=f"{first['utilisation']:.0%}"), (1, middle), (8, 0), va="center")

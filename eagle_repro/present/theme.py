@@ -30,7 +30,13 @@ METHOD_COLOURS = {
 #: The phases of a cycle, shades of the method that it belongs to.
 PHASE_COLOURS = {"draft": "#a6cee3", "verify": "#0072b2", "accept": "#08306b", "commit": "#d5e8f3", "rest": "#e8e8e8"}
 #: Marker and whether it is filled, by variant of the tree; a variant that is not named here looks like the default.
-VARIANT_MARKS = {"default": ("o", True), "small": ("D", False), "shallow": ("D", False), "sampled": ("s", False)}
+VARIANT_MARKS = {
+    "default": ("o", True),
+    "picked": ("D", False),
+    "small": ("D", False),
+    "shallow": ("D", False),
+    "sampled": ("s", False),
+}
 GREY = "#6b6b6b"
 PREDICTION_COLOUR = "#d55e00"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eagle_repro.measure.records import Record
+from eagle_repro.present.words_tree_shape import TREE_SHAPE
 
 
 def bench_line(record: Record) -> str:
@@ -104,3 +105,5 @@ WORDS: dict[str, dict[str, str]] = {
         "interval": "усы: 95% бутстрэп-интервал по вопросам",
     },
 }
+for _lang, _words in TREE_SHAPE.items():
+    WORDS[_lang] |= _words

@@ -216,7 +216,8 @@ def _parse(payload: bytes, path: Path) -> list[Question]:
         try:
             row = json.loads(line)
             turns = row["turns"]
-            if not (isinstance(turns, list) and turns and all(isinstance(t, str) and t.strip() for t in turns)):
+            texts = isinstance(turns, list) and all(isinstance(t, str) and t.strip() for t in turns)
+            if not (texts and turns):
                 raise ValueError(f"turns must be a list of texts, none empty, not {turns!r}")
             questions.append(Question(str(row["question_id"]), str(row["category"]), turns))
         except (ValueError, TypeError, KeyError) as error:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import eagle_repro as er
 from eagle_repro import Generation, Pair, Sampling, TreeShape
-from eagle_repro.engine.cycle import cycle
+from eagle_repro.engine.attention import visibility
+from eagle_repro.engine.cycle import catch_up, cycle, draft
 from eagle_repro.engine.generate import NonFiniteLogits, Request, run
 from eagle_repro.engine.head import load_head
 from eagle_repro.engine.prefill import prefill
@@ -54,6 +55,26 @@ def test_every_cycles_tree_is_that_of_a_head_prefilled_afresh(
         fresh = er.generate(pair, committed, shape=shape, max_new_tokens=2, stop="never", record_trees=True)
         assert done.tree is not None and fresh.cycles[0].tree is not None, number
         same_tree(done.tree, fresh.cycles[0].tree)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("shape", [TreeShape(60, 7, 10), TREE], ids=["large", "small"])
+def test_a_nodes_score_is_what_drafting_its_path_alone_gives(shape: TreeShape, trained: Pair) -> None:
+    target, head, prompt = trained.target, trained.head, [5, 6, 7, 30, 31]
+    state, _ = prefill(target, head, Request(prompt, shape=shape), shape)
+    assert state.head_cache is not None
+    span = read_span(len(prompt), shape.slots)
+    tree = draft(head, state, shape, span)
+    draft_ids = {int(i): number for number, i in enumerate(head.to_target(torch.arange(head.config.draft_vocabulary)))}
+    for path in tree.paths():
+        hidden, score = catch_up(head, state, span), 0.0
+        for step, node in enumerate(path[1:]):
+            token = tree.tokens[:, node : node + 1]
+            score += float(head.log_probabilities(hidden)[0, 0, draft_ids[int(token)]])
+            assert score == pytest.approx(float(tree.scores[0, node]), abs=1e-4), f"node {node} of path {path}"
+            place = state.length + step
+            mask = visibility(place, torch.ones(1, 1, 1, dtype=torch.bool), span, hidden.dtype)
+            hidden = head(hidden, token, place.unsqueeze(1), mask, state.head_cache.at(place.unsqueeze(1), span))
 
 
 @torch.inference_mode()

@@ -190,9 +190,8 @@ def test_altered_file_in_the_named_folder_is_refused(
 def test_altered_own_set_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "questions" / "chat.jsonl"
     path.parent.mkdir()
-    path.write_bytes(
-        b"".join((q.data_folder() / "questions" / "chat.jsonl").read_bytes().splitlines(True)[1:])
-    )
+    lines = (q.data_folder() / "questions" / "chat.jsonl").read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[1:]))
     monkeypatch.setattr(q, "data_folder", lambda: tmp_path)
     with pytest.raises(ValueError, match=f"chat.jsonl: sha256 is .* needs {q.set_checksum('chat')}"):
         q.load_questions("chat")

@@ -1,61 +1,28 @@
-"""The command line: one function a verb. Tables go to stdout, progress and errors to stderr.
+"""The verbs: one function each, which gets the parsed arguments and returns the exit code.
 
-With --json the last line on stdout is one JSON document with every printed number. An error of ours is one line and
-exit code 2; a result that is incomplete, refused or different is exit code 1.
+Tables go to stdout, progress to stderr. What a verb needs is imported when it runs, so that --help waits for nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # torch and pandas are slow to load, and --help should not wait for them
+from eagle_repro.cli.values import parse_parameters, parse_shape
+
+if TYPE_CHECKING:
     import pandas as pd
 
     from eagle_repro.api import Pair
-    from eagle_repro.engine.shape import TreeShape
     from eagle_repro.experiments.session import Session
 
-PROGRAM = "eagle_repro"
-OURS = (ValueError, OSError, RuntimeError, ArithmeticError)  # NotImplementedError is a RuntimeError
+DEFAULT_PAIR = "smollm2-135m"
 PAIR_SETTINGS = ("pair", "target", "head", "device", "dtype", "stack")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    args = build_parser().parse_args(argv)
-    for stream in (sys.stdout, sys.stderr):  # a terminal without Cyrillic gets escapes instead of an error
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        return int(args.verb(args))
-    except KeyboardInterrupt:
-        print(f"{PROGRAM}: interrupted; the same command goes on where it stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of our output went away, for example `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OURS as error:
-        if args.debug:
-            raise
-        print(f"{PROGRAM}: {error_line(error)}", file=sys.stderr)
-        return 2
-
-
-def error_line(error: BaseException) -> str:
-    """An error in one line."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    if type(error).__name__ == "OutOfMemoryError":
-        return f"the GPU is out of memory: use a smaller max_length, tree or pair, or a dtype of two bytes ({said[:120]})"
-    return said
-
-
-def run_verb(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """run: the notebooks, each proved complete."""
     from eagle_repro import runner
     from eagle_repro.measure import summary
@@ -87,7 +54,7 @@ def run_verb(args: argparse.Namespace) -> int:
     return finish(args, document, 0 if complete else 1)
 
 
-def measure_verb(args: argparse.Namespace) -> int:
+def measure(args: argparse.Namespace) -> int:
     """measure: one record, without Jupyter."""
     from importlib import import_module
 
@@ -111,7 +78,7 @@ def measure_verb(args: argparse.Namespace) -> int:
     return finish(args, {"record": str(session.path), "rows": as_rows(summary.of(record))})
 
 
-def generate_verb(args: argparse.Namespace) -> int:
+def generate(args: argparse.Namespace) -> int:
     """generate: text for a prompt, by one method or by plain decoding beside it."""
     from eagle_repro.engine.accept import Sampling
     from eagle_repro.experiments.texts import verdict, write_texts
@@ -121,8 +88,10 @@ def generate_verb(args: argparse.Namespace) -> int:
     sampling, shape = Sampling(args.temperature, args.top_p, args.top_k, args.seed), parse_shape(args.shape)
     text = args.prompt if args.prompt_file is None else args.prompt_file.read_text(encoding="utf-8")
     pair = load(args)
-    raw = args.raw and list(pair.tokenizer(text, add_special_tokens=False)["input_ids"])
-    prompt = raw or prompt_ids(pair.tokenizer, text, thinking=args.thinking)
+    if args.raw:
+        prompt = list(pair.tokenizer(text, add_special_tokens=False)["input_ids"])
+    else:
+        prompt = prompt_ids(pair.tokenizer, text, thinking=args.thinking)
     methods = list(dict.fromkeys(["plain", args.method])) if args.compare else [args.method]
     options = {"shape": shape, "max_new_tokens": args.max_new_tokens, "sampling": sampling, "stop": args.stop}
     written = write_texts(pair, prompt, methods, **options)
@@ -138,22 +107,22 @@ def generate_verb(args: argparse.Namespace) -> int:
     return finish(args, document | {"verdict": said}, 1 if said == "different" else 0)
 
 
-def tau_verb(args: argparse.Namespace) -> int:
+def tau(args: argparse.Namespace) -> int:
     """tau: tokens a cycle by question set, for a pair and a tree."""
-    from eagle_repro.experiments import tau
+    from eagle_repro.experiments import tau as counting
     from eagle_repro.present import console, progress, tables
 
     shape = parse_shape(args.shape)
-    prompts = tau.read_prompts(args.prompts) if args.prompts else None
+    prompts = counting.read_prompts(args.prompts) if args.prompts else None
     pair = load(args)
     if prompts is None:
-        prompts = tau.prompts_of_sets(pair, [name for name in args.sets.split(",") if name], args.questions)
-    frame = tau.tau_by_set(pair, prompts, shape, args.max_new_tokens, method=args.method, progress=progress.bar)
+        prompts = counting.prompts_of_sets(pair, [name for name in args.sets.split(",") if name], args.questions)
+    frame = counting.tau_by_set(pair, prompts, shape, args.max_new_tokens, method=args.method, progress=progress.bar)
     tables.show(console.tau(frame, args.shape))
     return finish(args, {"pair": pair.provenance, "dtype": pair.dtype, "shape": args.shape, "sets": as_rows(frame)})
 
 
-def compare_verb(args: argparse.Namespace) -> int:
+def compare(args: argparse.Namespace) -> int:
     """compare: the records of two runs side by side."""
     from eagle_repro.experiments import EXPERIMENTS
     from eagle_repro.experiments.session import records_folder
@@ -179,18 +148,62 @@ def compare_verb(args: argparse.Namespace) -> int:
     return finish(args, document)
 
 
-def doctor_verb(args: argparse.Namespace) -> int:
+def doctor(args: argparse.Namespace) -> int:
     """doctor: this bench, and what would go wrong on it."""
-    from eagle_repro.experiments import guards
+    from eagle_repro.experiments import bench, guards
     from eagle_repro.present import tables
 
     session = session_of(args, "00_bench")
     found = guards.check(session.protocol)
     if all(guard.verdict == "ok" for guard in found):
-        found.append(guards.loads(session))
-    record = guards.sheet_only(session, found)
+        found.append(bench.loads(session))
+    record = bench.preview(session, found)
     tables.show(tables.bench_sheet(record), tables.guards(record))
     refused = [guard.check for guard in found if guard.verdict == "refused"]
     print("\n" + (f"This run would be refused: {', '.join(refused)}." if refused else "Nothing is in the way."))
     document = {"bench": record.header["bench"], "guards": [vars(guard) for guard in found]}
     return finish(args, document, 1 if refused else 0)
+
+
+def session_of(args: argparse.Namespace, name: str) -> Session:
+    """The session that the arguments describe."""
+    from eagle_repro.experiments.session import open_session
+
+    models = {setting: getattr(args, setting) for setting in PAIR_SETTINGS}
+    protocol = {"profile": args.profile, "out": str(args.out) if args.out else None}
+    return open_session(name, models, protocol, parse_parameters(args.parameter))
+
+
+def load(args: argparse.Namespace) -> Pair:
+    """The pair that the arguments name; the embedded one where they name none."""
+    from eagle_repro.experiments.session import load_quietly
+
+    unnamed = not (args.pair or args.target or args.head)
+    return load_quietly(
+        DEFAULT_PAIR if unnamed else args.pair,
+        target=args.target,
+        head=args.head,
+        device=args.device or "auto",
+        dtype=args.dtype or "auto",
+        stack=args.stack or "auto",
+        max_length=args.max_length,
+        rope_theta=args.rope_theta,
+    )
+
+
+def tell(line: str) -> None:
+    """Say something to a person who waits."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def as_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table as plain rows, what is not known as null."""
+    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
+    return rows
+
+
+def finish(args: argparse.Namespace, document: dict[str, Any], code: int = 0) -> int:
+    """End a verb: its document as the last line on stdout where that is asked for."""
+    if args.json:
+        print(json.dumps(document, allow_nan=False))
+    return code

@@ -1,0 +1,137 @@
+"""Many short sampled texts of one prompt, written side by side by the engine's own cycle, each row with its own seed.
+
+A permutation test wants hundreds of independent texts, and one after another they would take minutes. The cycle works
+on rows, so the prompt is read once, copied into every row, and all rows go on together. A text equals the one that
+`generate` writes with that seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eagle_repro.api import Pair
+from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, gumbel_noise
+from eagle_repro.engine.cycle import State, commit, cycle, draft, node_noise, pick_rows, verify
+from eagle_repro.engine.prefill import raise_non_finite, read_text
+from eagle_repro.engine.shape import TreeShape
+from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.tree import DraftTree
+
+#: What is accepted of a verified tree: (tree, logits (B, n, V), sampling, noise (B, n, V), drafted levels) -> Accepted.
+Rule = Callable[[DraftTree, Tensor, Sampling, Tensor | None, int], Accepted]
+
+
+def sample_texts(
+    pair: Pair,
+    prompt: list[int],
+    seeds: Sequence[int],
+    tokens: int,
+    sampling: Sampling,
+    *,
+    shape: TreeShape | None = None,
+    rule: Rule | None = None,
+    rows: int = 125,
+) -> np.ndarray:
+    """Texts (len(seeds), tokens) after `prompt`, one a seed; the end of text does not stop them.
+
+    shape None is plain decoding. rule: another rule of acceptance than the engine's, for tests that must notice it.
+    rows: texts written side by side. Raises ValueError for greedy sampling, NonFiniteLogits.
+    """
+    if sampling.greedy:
+        raise ValueError(f"temperature={sampling.temperature} is greedy: seeds would make no difference")
+    parts = [seeds[start : start + rows] for start in range(0, len(seeds), rows)]
+    return np.concatenate([_side_by_side(pair, prompt, part, tokens, sampling, shape, rule) for part in parts])
+
+
+def exact(tree: DraftTree, logits: Tensor, sampling: Sampling, noise: Tensor | None, levels: int) -> Accepted:
+    """The engine's rule."""
+    return accept(tree, choose(logits, sampling, noise), logits, levels)
+
+
+@torch.inference_mode()
+def _side_by_side(
+    pair: Pair,
+    prompt: list[int],
+    seeds: Sequence[int],
+    tokens: int,
+    sampling: Sampling,
+    shape: TreeShape | None,
+    rule: Rule | None,
+) -> np.ndarray:
+    target, head = pair.target, pair.head if shape else None
+    span = read_span(len(prompt) + tokens, shape.slots if shape else 2)
+    noise = _noise(pair, len(prompt), seeds, tokens, sampling)
+    state = _start(pair, prompt, shape, span, sampling, noise)
+    levels = torch.arange(state.features.shape[1], device=target.device)
+    texts = torch.zeros(len(seeds), tokens + 2 * len(levels), dtype=torch.long, device=target.device)
+    texts[:, 0] = state.root
+    while True:
+        written = state.length - len(prompt) + 1  # (B,): the root is written, though not committed
+        state.active = written < tokens
+        if not state.active.any():
+            return texts[:, :tokens].cpu().numpy()
+        places = written.unsqueeze(1) + levels
+        state.noise = pick_rows(noise, places.clamp(max=tokens))
+        if rule is None or shape is None or head is None:
+            _, accepted = cycle(target, head, state, shape, span, sampling)
+        else:
+            tree = draft(head, state, shape, span)
+            logits, features = verify(target, state, tree, span, features=True)
+            accepted = rule(tree, logits, sampling, node_noise(state, tree), shape.levels)
+            commit(state, features, accepted)
+        if not accepted.finite.all():
+            raise_non_finite(target)
+        # What is behind the accepted tokens is padding, which the next cycle overwrites; rows that are done write
+        # behind their text.
+        texts.scatter_(1, places, accepted.emitted)
+
+
+def _noise(pair: Pair, first: int, seeds: Sequence[int], tokens: int, sampling: Sampling) -> Tensor:
+    """(B, tokens + 1, V): every text's noise by place; none for what lies behind a text, which nobody reads."""
+    target = pair.target
+    noise = torch.zeros(len(seeds), tokens + 1, target.vocabulary, device=target.device)
+    for row, seed in enumerate(seeds):
+        own = replace(sampling, seed=seed)
+        for place in range(tokens):
+            noise[row, place] = gumbel_noise(own, 0, first + place, target.vocabulary, target.device)
+    return noise
+
+
+def _start(
+    pair: Pair, prompt: list[int], shape: TreeShape | None, span: int, sampling: Sampling, noise: Tensor
+) -> State:
+    """The state after the prompt, read once and copied to every row, with each row's own first token."""
+    target, head, rows = pair.target, pair.head if shape else None, noise.shape[0]
+    caches = [target.cache(1, span), head.cache(1, span) if head is not None else None]
+    hidden, features = read_text(target, head, torch.tensor([prompt], device=target.device), *caches)
+    logits = target.logits(hidden)
+    if not logits.isfinite().all():
+        raise_non_finite(target)
+    root = choose(logits.expand(rows, -1, -1), sampling, noise[:, :1])[:, 0]
+    kept = shape.levels + 1 if shape else 1
+    pending = torch.zeros(rows, kept, 3 * target.hidden_size, dtype=target.dtype, device=target.device)
+    if features is not None:
+        pending[:, 0] = features[:, -1]
+    copies = []
+    for cache, owner in zip(caches, (target, head), strict=True):
+        copy = owner.cache(rows, span) if cache is not None and owner is not None else None
+        if copy is not None and cache is not None:
+            copy.kv.copy_(cache.kv)
+        copies.append(copy)
+    assert copies[0] is not None
+    return State(
+        length=torch.full((rows,), len(prompt), device=target.device),
+        root=root.clone(),
+        features=pending,
+        followers=root.unsqueeze(1).repeat(1, kept),
+        pending=torch.ones(rows, dtype=torch.long, device=target.device),
+        active=torch.ones(rows, dtype=torch.bool, device=target.device),
+        noise=None,
+        target_cache=copies[0],
+        head_cache=copies[1],
+    )

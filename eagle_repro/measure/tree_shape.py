@@ -1,0 +1,230 @@
+"""What a record of 03_tree_shape says: sweeps, picks, predictions beside measurements, one DataFrame a question.
+
+Questions come in groups: all in-domain sets together under the name IN_DOMAIN, each other set by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from eagle_repro.measure.curves import Curves, Shape, read_curves
+from eagle_repro.measure.records import Record
+from eagle_repro.measure.replay import Recording, replay
+from eagle_repro.measure.stats import Estimate, Speedup, Work, estimate, measured_speedup, summarise_tau
+
+IN_DOMAIN = "in-domain"
+SWEEPS = {"depth": "depth", "nodes": "total_tokens", "top_k": "top_k"}
+SHAPE = list(Shape._fields)
+Place = tuple[str, str]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A record taken apart. recordings: by (set, question), one a width; groups: the places of each group."""
+
+    new_tokens: int
+    default: Shape
+    picked: Shape
+    curves: Curves
+    recordings: dict[Place, list[Recording]]
+    groups: dict[str, list[Place]]
+    runs: pd.DataFrame
+    points: pd.DataFrame
+
+    @property
+    def widths(self) -> list[int]:
+        """The widths that were recorded."""
+        return sorted({each.top_k for of_question in self.recordings.values() for each in of_question})
+
+    @property
+    def depths(self) -> range:
+        """The depths that the recordings hold."""
+        return range(1 + max(each.depth for of_question in self.recordings.values() for each in of_question))
+
+    def counts(self, shape: Shape, places: Sequence[Place]) -> list[list[int]]:
+        """Accepted counts of each question by replay; empty for a width that was not recorded."""
+        recorded = (each for place in places for each in self.recordings.get(place, ()) if each.top_k == shape.top_k)
+        return [replay(each, shape.total_tokens, shape.depth, self.new_tokens) for each in recorded]
+
+
+def study(record: Record) -> Study:
+    """Read a record of 03_tree_shape. Raises ValueError for one that lacks a part."""
+    rows = [row for row in record.rows if row["kind"] == "run"]
+    of: dict[str, list[Row]] = {}
+    for row in rows:
+        of.setdefault(str(row.get("what")), []).append(row)
+    missing = [what for what in ("recording", "cost", "point", "shape", "autopick") if what not in of]
+    if missing:
+        raise ValueError(f"{record.path.name} holds no rows of {', '.join(missing)}: measure 03_tree_shape to its end")
+    protocol = record.header["protocol"]
+    model = next(row for row in of["autopick"] if row["rule"] == "cost model")
+    groups: dict[str, list[Place]] = {}
+    for row in of["recording"]:
+        group = groups.setdefault(IN_DOMAIN if row["domain"] == "in" else row["set"], [])
+        group.extend({(row["set"], row["question"])} - set(group))
+    return Study(
+        new_tokens=int(of["recording"][0]["tokens"]),
+        default=Shape(*(protocol[name] for name in SHAPE)),
+        picked=Shape(*(model[name] for name in SHAPE)),
+        curves=read_curves(of["cost"]),
+        recordings=read_recordings(of["recording"]),
+        groups=groups,
+        runs=pd.DataFrame(of["shape"]),
+        points=pd.DataFrame(of["point"]),
+    )
+
+
+def read_recordings(rows: Iterable[Row]) -> dict[Place, list[Recording]]:
+    """The recordings of a record's rows, by (set, question)."""
+    found: dict[Place, list[Recording]] = {}
+    for row in rows:
+        if row.get("what") == "recording":
+            place = (row["set"], row["question"])
+            found.setdefault(place, []).append(Recording(row["top_k"], row["depth"], row["ranks"]))
+    return found
+
+
+def sweep(record: Record, name: str) -> pd.DataFrame:
+    """One sweep ("depth", "nodes" or "top_k"): a row for each group and point, points rising.
+
+    Columns: group, asked (the swept value), total_tokens, depth, top_k, clipped (cut to the tree's capacity);
+    tau, tau_low, tau_high and predicted, predicted_low, predicted_high (by replay and cost model, all questions);
+    measured, measured_low, measured_high (speedup against plain where measured, else NaN), questions (measured ones).
+    """
+    if name not in SWEEPS:
+        raise ValueError(f"unknown sweep {name!r}: known are {', '.join(SWEEPS)}")
+    known = study(record)
+    points = known.points[known.points["sweep"] == name].sort_values("asked")
+    rows = []
+    for group, places in known.groups.items():
+        for point in points.to_dict("records"):
+            shape = _shape(point)
+            numbers = {**_replayed(known, shape, places), **_measured(known, shape, places)}
+            rows.append({"group": group, "asked": int(point["asked"]), "clipped": point["clipped"]} | numbers)
+    return pd.DataFrame(rows)
+
+
+def comparison(record: Record) -> pd.DataFrame:
+    """Every measured shape on every set: what the cost model predicts for just these questions, and what came out.
+
+    Columns: set, domain, total_tokens, depth, top_k; tau (measured), tau_replayed, exact (accepted counts equal cycle
+    by cycle); predicted, measured, measured_low, measured_high, error (predicted / measured - 1), identical, near_ties.
+    """
+    known = study(record)
+    eagle = known.runs[known.runs["method"] == "eagle"]
+    rows = []
+    for (name, *sizes), runs in eagle.groupby(["set", *SHAPE], sort=False):
+        shape = Shape(*map(int, sizes))
+        places = [(name, question) for question in dict.fromkeys(runs["question"])]
+        found = {**_replayed(known, shape, places), **_measured(known, shape, places)}
+        counts = [[c for accepted in part["accepted"] for c in accepted] for _, part in _by_question(runs)]
+        first = [part["accepted"].iloc[0] for _, part in _by_question(runs)]
+        rows.append(
+            {"set": name, "domain": runs["domain"].iloc[0], **found}
+            | {"tau_replayed": found["tau"], "tau": _value(summarise_tau(counts).step_weighted)}
+            | {"exact": first == known.counts(shape, places), "error": found["predicted"] / found["measured"] - 1}
+            | {"identical": bool(runs["same_as_plain"].all()), "near_ties": runs["near_ties"].sum()}
+        )
+    return pd.DataFrame(rows)
+
+
+def picks(record: Record) -> pd.DataFrame:
+    """Who would choose which shape, and what it gives in each group.
+
+    Columns: rule ("default", "reference", "cost model", "runner-up", "article", or several of them with commas
+    between), group, and those of `sweep` but for asked and clipped.
+    """
+    known = study(record)
+    chosen = known.points[known.points["sweep"].isin(["pick", "article"])]
+    rows = []
+    for sizes, points in chosen.groupby(SHAPE, sort=False):
+        shape, rule = Shape(*map(int, sizes)), ", ".join(dict.fromkeys(points["rule"]))
+        for group, places in known.groups.items():
+            found = {**_replayed(known, shape, places), **_measured(known, shape, places)}
+            rows.append({"rule": rule, "group": group} | found)
+    return pd.DataFrame(rows)
+
+
+def depth_trap(record: Record) -> pd.DataFrame:
+    """Each question set at the default and at the picked shape.
+
+    Columns: set, domain, variant ("default" or "picked"), total_tokens, depth, top_k, tau, tau_low, tau_high (of the
+    measured questions), predicted, speedup, speedup_low, speedup_high (measured).
+    """
+    known = study(record)
+    rows = []
+    for name, runs in known.runs.groupby("set", sort=False):
+        places = [(name, question) for question in dict.fromkeys(runs["question"])]
+        for variant, shape in (("default", known.default), ("picked", known.picked)):
+            found = {**_replayed(known, shape, places), **_measured(known, shape, places)}
+            renamed = {key.replace("measured", "speedup"): value for key, value in found.items()}
+            rows.append({"set": name, "domain": runs["domain"].iloc[0], "variant": variant} | renamed)
+    return pd.DataFrame(rows)
+
+
+def costs(record: Record) -> pd.DataFrame:
+    """The measured points of the cost curves: columns phase, nodes, depth, top_k (NaN where of no account), ms."""
+    curves = study(record).curves
+    return pd.DataFrame(list(_cost_rows(curves)), columns=["phase", "nodes", "depth", "top_k", "ms"])
+
+
+def _cost_rows(curves: Curves) -> Iterator[tuple[Any, ...]]:
+    yield "plain", 1, None, None, 1e3 * curves.plain
+    for phase, line in (("verify", curves.verify), ("rest", curves.rest)):
+        yield from ((phase, int(x), None, None, 1e3 * s) for x, s in zip(line.at, line.seconds, strict=True))
+    for top_k, line in sorted(curves.drafts.items()):
+        yield from (("draft", None, int(x), top_k, 1e3 * s) for x, s in zip(line.at, line.seconds, strict=True))
+
+
+def _replayed(known: Study, shape: Shape, places: Sequence[Place]) -> Row:
+    """tau and predicted speedup of a shape on these questions, with intervals over them."""
+    counts = known.counts(shape, places)
+    row: Row = dict(zip(SHAPE, shape, strict=True))
+    if not counts or not known.curves.covers(shape):
+        return row | _interval("tau", None) | _interval("predicted", None)
+    # Of equal work, as `predict` has it: the plain time of all questions over the time of all their cycles.
+    plain_s = known.curves.plain * (known.new_tokens - 1)
+    cycles_s = known.curves.cycle(shape) * np.array([len(each) for each in counts])
+    predicted = estimate(lambda chosen: plain_s * chosen.shape[-1] / cycles_s[chosen].sum(axis=-1), len(counts))
+    return row | _interval("tau", summarise_tau(counts).step_weighted) | _interval("predicted", predicted)
+
+
+def _measured(known: Study, shape: Shape, places: Sequence[Place]) -> Row:
+    """The measured speedup of a shape on those of these questions that were run."""
+    runs = known.runs
+    same = (runs[SHAPE] == list(shape)).all(axis=1)
+    before, after = _works(runs[runs["method"] == "plain"]), _works(runs[same])
+    shared = [place for place in places if place in before and place in after]
+    found: Speedup | None = None
+    if shared:
+        found = measured_speedup([before[place] for place in shared], [after[place] for place in shared])
+    return _interval("measured", found.headline if found else None) | {"questions": len(shared)}
+
+
+def _works(runs: pd.DataFrame) -> dict[Place, Work]:
+    """The work of each question, its repeats added up."""
+    sums = ((place, part[["tokens", "decode_s", "prefill_s"]].sum()) for place, part in _by_question(runs))
+    return {place: Work(int(total["tokens"]), total["decode_s"], total["prefill_s"]) for place, total in sums}
+
+
+def _by_question(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
+    yield from runs.groupby(["set", "question"], sort=False)
+
+
+def _shape(point: Row) -> Shape:
+    return Shape(*(int(point[name]) for name in SHAPE))
+
+
+def _value(found: Estimate | None) -> float:
+    return float("nan") if found is None else found.value
+
+
+def _interval(name: str, found: Estimate | None) -> Row:
+    low, high = (found.low, found.high) if found else (None, None)
+    return {name: _value(found), f"{name}_low": low, f"{name}_high": high}

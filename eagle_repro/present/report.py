@@ -1,0 +1,183 @@
+"""The report of a run: an article in English or Russian whose every number is read from the records.
+
+The text is a Jinja2 template a language. It asks for numbers by the names that marked texts use (measure.claims.marks),
+and each is written with its mark, so that `check --run DIR --text report.en.md` can compare the finished text with the
+records again. A section whose record is missing says so in one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from eagle_repro.measure.claims import Claim, NotMeasured, Result, Run, check, counts
+from eagle_repro.measure.claims.formula import residuals
+from eagle_repro.measure.claims.marks import mark
+from eagle_repro.measure.claims.numbers import UNIT_OF, find
+from eagle_repro.measure.records import Record
+from eagle_repro.present import claim_tables, plots, report_tables, shape_plots
+from eagle_repro.present.numerals import interval, number, quantity
+from eagle_repro.present.pages import TEMPLATES, html_page, write_pdf
+from eagle_repro.present.report_facts import facts
+from eagle_repro.present.theme import Picture
+from eagle_repro.present.words import bench_line
+
+LANGUAGES = ("en", "ru")
+#: The figures by name: the record that each is drawn from, and how.
+FIGURES: dict[str, tuple[str, Callable[[Record, str], Picture]]] = {
+    "roofline": ("01_roofline", plots.roofline),
+    "speedup_by_set": ("02_speedup", plots.speedup_by_set),
+    "tau_by_set": ("02_speedup", plots.tau_by_set),
+    "cycle_phases": ("02_speedup", plots.cycle_phases),
+    "predicted": ("02_speedup", plots.predicted_vs_measured),
+    "depth_sweep": ("03_tree_shape", shape_plots.depth_sweep),
+    "cost_curves": ("03_tree_shape", shape_plots.cost_curves),
+    "depth_trap": ("03_tree_shape", shape_plots.depth_trap),
+}
+TABLES: dict[str, tuple[str, Callable[[Record, str], Any]]] = {
+    "bench": ("00_bench", report_tables.bench),
+    "protocol": ("02_speedup", report_tables.protocol),
+    "weights": ("00_bench", report_tables.weights),
+    "passes": ("01_roofline", report_tables.passes),
+    "by_set": ("02_speedup", report_tables.by_set),
+    "phases": ("02_speedup", report_tables.phases),
+    "depths": ("03_tree_shape", report_tables.depths),
+    "picks": ("03_tree_shape", report_tables.picks),
+    "pairs": ("05_target_size", report_tables.pairs),
+    "texts": ("06_lossless", report_tables.texts),
+    "permutations": ("06_lossless", report_tables.permutations),
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run with the claims, in one language, and the folder that figures go to (its names start at that folder)."""
+
+    run: Run
+    claims: Sequence[Claim]
+    lang: str
+    folder: Path
+
+    @cached_property
+    def results(self) -> list[Result]:
+        """Every claim beside the run."""
+        return check(self.claims, self.run)
+
+    @cached_property
+    def rows(self) -> dict[str, Mapping[str, Any]]:
+        """The same as plain data, by id."""
+        return {result.claim.id: result.as_row() for result in self.results}
+
+    def markdown(self) -> str:
+        """The whole text."""
+        environment = Environment(
+            loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+            keep_trailing_newline=True,
+        )  # fmt: skip
+        environment.globals.update(
+            n=self.n, v=self.v, has=self.has, effect=self.effect, figure=self.figure, table=self.table, num=self.num,
+            quantity=self.quantity, interval=self.interval, claims=self.claims_table, elsewhere=self.elsewhere,
+            lacking=self.lacking, counts=counts(self.results),
+        )  # fmt: skip
+        return environment.get_template(f"report.{self.lang}.md.j2").render(**facts(self.run))
+
+    def n(self, name: str, digits: int | None = None, **arguments: Any) -> str:
+        """A number of the run with its unit and its mark, or a dash."""
+        value = self.v(name, **arguments)
+        text = quantity(value, UNIT_OF[name], self.lang, digits=digits)
+        return text if value is None else mark(" ".join([name, *(f"{k}={w}" for k, w in arguments.items())]), text)
+
+    def v(self, name: str, **arguments: Any) -> float | None:
+        """The same as a plain value; None where it was not measured."""
+        try:
+            value = find(self.run, name, arguments).value
+        except NotMeasured:
+            return None
+        return None if isinstance(value, tuple) else value
+
+    def num(self, value: float | None, digits: int = 2) -> str:
+        """A number in this language."""
+        return number(value, digits, self.lang)
+
+    def quantity(self, value: float | None, unit: str) -> str:
+        """A number with a unit in this language."""
+        return quantity(value, unit, self.lang)
+
+    def interval(self, row: Mapping[str, Any], digits: int = 2) -> str:
+        """The interval of an effect or of a table's row."""
+        return interval(row.get("low"), row.get("high"), digits, self.lang)
+
+    def has(self, record: str) -> bool:
+        """Whether the run holds a finished record."""
+        return record in self.run.records
+
+    def lacking(self, record: str) -> str:
+        """Why a record is not there."""
+        return claim_tables.lacks(self.run.states.get(record, "missing"), self.lang)
+
+    def effect(self, name: str) -> Mapping[str, Any] | None:
+        """A direction's row, None where it was not measured."""
+        row = self.rows[name]
+        return row if row.get("effect") is not None else None
+
+    def elsewhere(self, record: str) -> str | None:
+        """The bench of a record that was measured on another card or pair than the run's first, else None."""
+        first, this = next(iter(self.run.records.values())), self.run.records[record]
+        same = all(first.header["bench"].get(name) == this.header["bench"].get(name) for name in ("card", "dtype"))
+        return None if same else bench_line(this)
+
+    def figure(self, name: str) -> str:
+        """A figure as a Markdown image, written beside the text; empty where the record holds too little for it."""
+        record, draw = FIGURES[name]
+        try:
+            picture = draw(self.run.records[record], self.lang)
+        except (KeyError, ValueError):
+            return ""
+        path = Path("figures") / self.lang / f"{name}.png"
+        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / path).write_bytes(picture.png())
+        return f"![{picture.finding}]({path.as_posix()})"
+
+    def table(self, name: str) -> str:
+        """A table in Markdown without its title; empty where the record holds too little for it."""
+        record, make = TABLES[name]
+        try:
+            return _bare(make(self.run.records[record], self.lang))
+        except (KeyError, ValueError):
+            return ""
+
+    def claims_table(self, name: str) -> str:
+        """A table of claims in Markdown with its notes."""
+        rows = list(self.rows.values())
+        if name == "formula":
+            return _bare(claim_tables.formula(residuals(self.claims), self.rows, self.lang))
+        return _bare(getattr(claim_tables, name)(rows, self.lang))
+
+
+def write_report(run: Run, claims: Sequence[Claim], lang: str, folder: Path, *, pdf: bool = False) -> list[Path]:
+    """Write report.LANG.md, report.LANG.html and, if asked for, report.LANG.pdf into a folder; gives their paths.
+
+    Raises ValueError for another language, and RuntimeError for a PDF without its library.
+    """
+    if lang not in LANGUAGES:
+        raise ValueError(f"lang={lang!r} was given: reports are written in {' and '.join(LANGUAGES)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    text = Report(run, claims, lang, folder).markdown()
+    page = html_page(text, lang, folder)
+    written = [folder / f"report.{lang}.{end}" for end in ("md", "html")]
+    written[0].write_text(text, encoding="utf-8")
+    written[1].write_text(page, encoding="utf-8")
+    if pdf:
+        written.append(folder / f"report.{lang}.pdf")
+        write_pdf(page, written[-1])
+    return written
+
+
+def _bare(table: Any) -> str:
+    """A table's Markdown without the title line: the text around it has said what it is."""
+    return str(table.markdown()).split("\n", 2)[2]

@@ -1,0 +1,97 @@
+"""What the report's text needs to know of a run besides its numbers: bench, sets, trees, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from eagle_repro.measure import summary
+from eagle_repro.measure.claims import Run
+from eagle_repro.measure.records import Record
+
+#: The records that a run can hold, in the order of the report.
+RECORDS = (
+    "00_bench", "01_roofline", "02_speedup", "03_tree_shape", "04_chain_vs_tree", "05_target_size", "06_lossless",
+)  # fmt: skip
+#: What other records would say, by name; the report says of each whether it is there.
+FURTHER = ("07_domain", "08_stack", "09_batch_context", "10_train_head")
+
+
+def facts(run: Run) -> dict[str, Any]:
+    """The facts of a run, every one of them there, unknown ones as None or empty."""
+    first = next(iter(run.records.values()))
+    return {
+        "run": run,
+        **_bench(first),
+        "settings": run.records.get("02_speedup", first).header["protocol"],
+        "missing": [name for name in RECORDS if name not in run.records],
+        "further": [name for name in FURTHER if name not in run.records],
+        **_texts(run.records.get("02_speedup")),
+        **_sizes(run.records.get("05_target_size")),
+        **_picks(run.records.get("03_tree_shape")),
+        "warnings": _warnings(run.records.get("00_bench")),
+        "permutation": _rows(run.records.get("06_lossless"), "permutation"),
+        "first_token": _rows(run.records.get("06_lossless"), "first_token"),
+        "precisions": sorted({row["dtype"] for row in _rows(run.records.get("06_lossless"), "greedy")}),
+    }
+
+
+def _bench(record: Record) -> dict[str, Any]:
+    bench = record.header["bench"]
+    return {
+        "card": bench.get("card") or "unknown card",
+        "device": bench.get("device"),
+        "threads": bench.get("threads"),
+        "pair": (bench.get("pair") or {}).get("name"),
+        "dtype": bench.get("dtype"),
+        "stack": bench.get("stack"),
+        "day": ((bench.get("now") or {}).get("utc") or "")[:10],
+    }
+
+
+def _texts(record: Record | None) -> dict[str, Any]:
+    """Of 02_speedup: its trees, the sets from best to worst with the default tree, where it loses, sampled Russian."""
+    if record is None:
+        return {"trees": [], "sets": [], "losing": [], "sampled": None, "loops": None, "identical": None}
+    frame = summary.speedup(record)
+    greedy = frame[frame["variant"] != "sampled"]
+    first = greedy[greedy["variant"] == greedy["variant"].iloc[0]].sort_values("speedup", ascending=False)
+    sampled = frame[frame["variant"] == "sampled"].to_dict("records")
+    russian = first[first["set"] == "russian"]["loop_share"]
+    known = greedy["identical"].dropna()
+    return {
+        "trees": [_tree(row) for row in greedy.drop_duplicates("variant").to_dict("records")],
+        "sets": first[["set", "domain", "speedup", "speedup_low", "speedup_high", "tau"]].to_dict("records"),
+        "losing": list(first.loc[first["speedup"] < 1, "set"]),
+        "sampled": sampled[0] if sampled else None,
+        "loops": float(russian.iloc[0]) if len(russian) and pd.notna(russian.iloc[0]) else None,
+        "identical": bool(known.all()) if len(known) else None,
+        "off": float((frame["predicted"] / frame["speedup"] - 1).abs().max() * 100),
+    }
+
+
+def _tree(row: Mapping[Any, Any]) -> dict[str, Any]:
+    sizes = {name: int(row[name]) for name in ("total_tokens", "depth", "top_k")}
+    return {"variant": row["variant"], **sizes, "shape": f"({', '.join(map(str, sizes.values()))})"}
+
+
+def _sizes(record: Record | None) -> dict[str, Any]:
+    pairs = sorted(_rows(record, "pair"), key=lambda row: row["target_parameters"])
+    return {"pairs": pairs}
+
+
+def _picks(record: Record | None) -> dict[str, Any]:
+    rules = {row["rule"]: row for row in _rows(record, "autopick")}
+    model = rules.get("cost model")
+    return {"picked": _tree(model | {"variant": "picked"}) if model else None, "reference": rules.get("reference")}
+
+
+def _warnings(record: Record | None) -> list[Mapping[str, Any]]:
+    rows = record.rows if record else []
+    return [row for row in rows if row.get("check") and row.get("verdict") != "ok"]
+
+
+def _rows(record: Record | None, what: str) -> list[dict[str, Any]]:
+    return [row for row in (record.rows if record else []) if row.get("what") == what]

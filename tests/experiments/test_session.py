@@ -1,0 +1,132 @@
+"""A session opens what its cells say, shows records from elsewhere, and closes only what is complete."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle_repro.experiments import session as sessions
+from eagle_repro.experiments.session import Session, close, open_session
+from eagle_repro.measure import bench
+from eagle_repro.measure.records import RecordError, RecordWriter
+
+
+@pytest.fixture(autouse=True)
+def committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout whose revision says what was measured."""
+    monkeypatch.setattr(bench, "git_revision", lambda folder: "0" * 40)
+
+
+def opened(out: Path, **settings: Any) -> Session:
+    return open_session("02_speedup", {"PAIR": "tiny"}, {"profile": "smoke"}, {"out": str(out), **settings})
+
+
+def written(session: Session, sheet: dict[str, Any], *, complete: bool = True) -> None:
+    with RecordWriter(session.path, bench=sheet, protocol=session.protocol.as_record()) as writer:
+        writer.write("a", {"x": 1})
+        if complete:
+            writer.complete()
+
+
+def test_opening_loads_and_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sessions, "load_pair", lambda *_, **__: pytest.fail("the pair was loaded"))
+    session = opened(tmp_path)
+    assert session.path == tmp_path / "02_speedup.jsonl" and session.records_from is None
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_settings_say_where_they_come_from_and_name_no_folder(tmp_path: Path) -> None:
+    settings = opened(tmp_path, questions=2).settings.set_index("name")
+    assert settings.loc["questions", "value"] == 2 and settings.loc["questions", "from"] == "OVERRIDES"
+    assert settings.loc["pair", "from"] == "MODELS"
+    assert str(tmp_path) not in settings.to_string()
+
+
+def test_the_pair_is_loaded_once_and_the_header_is_its_bench(tmp_path: Path) -> None:
+    session = opened(tmp_path)
+    assert session.pair is session.pair
+    with session.writer() as writer:
+        header = writer.header
+    assert header["bench"]["pair"]["head"]["parameters"] == 70_912
+    assert header["bench"]["question_sets"].keys() == set(session.protocol.sets)
+    assert header["protocol"]["new_tokens"] == 16
+    assert str(tmp_path) not in json.dumps(header)
+
+
+def test_loading_shows_no_bar_and_leaves_the_bars_as_they_were(capfd: pytest.CaptureFixture[str]) -> None:
+    from transformers.utils import logging
+
+    before = logging.is_progress_bar_enabled()
+    sessions.load_quietly("tiny", device="cpu")
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(ValueError, match="unknown pair"):
+        sessions.load_quietly("tinny")
+    assert logging.is_progress_bar_enabled() is before
+
+
+def test_closing_prints_the_mark_of_a_complete_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session = opened(tmp_path)
+    written(session, session.bench())
+    close(session)
+    assert capsys.readouterr().out.startswith("02_speedup: complete, 1 runs, measured 20")
+
+
+def test_closing_refuses_what_is_missing_or_cut_off(tmp_path: Path) -> None:
+    session = opened(tmp_path)
+    with pytest.raises(FileNotFoundError, match="measure it first"):
+        close(session)
+    written(session, session.bench(), complete=False)
+    with pytest.raises(FileNotFoundError, match="unfinished 02_speedup.jsonl.partial"):
+        close(session)
+    session.path.write_bytes(session.path.with_name("02_speedup.jsonl.partial").read_bytes())
+    with pytest.raises(RecordError, match="completeness line"):
+        close(session)
+
+
+def test_a_newer_run_that_was_begun_is_not_closed_by_the_older_record(tmp_path: Path) -> None:
+    session = opened(tmp_path)
+    written(session, session.bench())
+    written(session, session.bench(), complete=False)
+    with pytest.raises(RecordError, match="partial"):
+        close(session)
+
+
+def test_a_record_fits_its_own_conditions_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opened(tmp_path)
+    written(session, session.bench() | {"pair": {"name": "tiny"}})
+    record = session.record()
+    assert session.fits(record)
+    assert not opened(tmp_path, seed=1).fits(record)
+    monkeypatch.setattr(bench, "git_revision", lambda folder: "1" * 40)
+    assert not session.fits(record)
+
+
+def test_changes_that_are_not_committed_never_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "git_revision", lambda folder: "0" * 40 + "+dirty")
+    session = opened(tmp_path)
+    written(session, session.bench())
+    assert not session.fits(session.record())
+
+
+def test_records_from_elsewhere_are_shown_with_where_they_are_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "h200-graph-tiny"
+    with pytest.raises(FileNotFoundError, match="is no folder with records"):
+        opened(tmp_path, records=str(folder))
+    folder.mkdir()
+    with pytest.raises(FileNotFoundError, match="no record 02_speedup.jsonl"):
+        opened(tmp_path, records=str(folder))
+    elsewhere = opened(folder)
+    written(elsewhere, elsewhere.bench())
+    session = opened(tmp_path, records=str(folder))
+    assert session.records_from == "measured elsewhere: h200-graph-tiny"
+    assert session.record().path == folder / "02_speedup.jsonl"
+    close(session)
+    assert "complete" in capsys.readouterr().out
