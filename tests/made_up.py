@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ ENGLISH = ("mt_bench", "humaneval", "gsm8k", "alpaca")
 SETS = {**dict.fromkeys(ENGLISH, ("in", "en")), "outside": ("out", "en"), "russian": ("out", "ru")}
 STEP_S = 0.0447
 SPREAD = (0.94, 0.97, 1.0, 1.03, 1.06)  # of a question's seconds, mean 1
-DEPTHS = (2, 3, 4, 6, 8, 10)
+DEPTHS = (2, 3, 4, 6, 8, 10)  # of the sweep, which has as many taus as the article names
 DEFAULT, SHALLOW = (60, 7, 10), (64, 2, 10)
 NAMES = (
     "00_bench", "01_roofline", "02_speedup", "03_tree_shape", "04_chain_vs_tree", "05_target_size", "06_lossless",
@@ -103,9 +104,9 @@ def consistent(said: Mapping[str, Any]) -> dict[str, Any]:
     numbers = stated() | dict(said)
     if "memory_ratio" in said:
         numbers["bus_share"] = 100 / said["memory_ratio"]
-    if "verify_share" in said:
+    if "cycle_verify_share" in said:
         others = sum(numbers[f"cycle_{name}_ms"] for name in ("draft", "accept", "rest"))
-        numbers["cycle_verify_ms"] = others * said["verify_share"] / (100 - said["verify_share"])
+        numbers["cycle_verify_ms"] = others * said["cycle_verify_share"] / (100 - said["cycle_verify_share"])
     if "speedup_five_plain" in said:
         numbers["speedup_english"] = (5 * said["speedup_five_plain"] - numbers["speedup_russian"]) / 4
     if "tau_out" in said:
@@ -181,12 +182,16 @@ def shape_rows(numbers: Numbers) -> Iterator[Row]:
                 tau, gain = (tau, gain) if name != "russian" else (1.37, gain / 2)
                 tree = (60, depth, 10)
                 yield shape(text(name, question, "eagle", 1 / gain, tau=tau, tree=tree, variant="-"), "depth")
+            yield shape(text(name, question, "eagle", 0.5, tau=2.9, tree=DEFAULT, variant="-"), "pick")
     yield from cost_rows()
     for depth in DEPTHS:
         yield {"key": f"point/{depth}", "what": "point", "sweep": "depth", "rule": None, "asked": depth,
                "total_tokens": 60, "depth": depth, "top_k": 10, "clipped": False}  # fmt: skip
+    for rule, depth in (("default", 7), ("cost model", 2), ("reference", 6)):
+        yield {"key": f"point/{rule}", "what": "point", "sweep": "pick", "rule": rule, "asked": None,
+               "total_tokens": 60, "depth": depth, "top_k": 10, "clipped": False}  # fmt: skip
     yield {"key": "autopick/reference", "what": "autopick", "rule": "reference", "times": {"40": 0.045}, "nodes": 60}
-    yield {"key": "autopick/model", "what": "autopick", "rule": "cost model", "total_tokens": 64, "depth": 3,
+    yield {"key": "autopick/model", "what": "autopick", "rule": "cost model", "total_tokens": 60, "depth": 2,
            "top_k": 10, "predicted_speedup": 2.3, "predicted_tau": 2.8, "set": "all in-domain",
            "ranking": []}  # fmt: skip
     path = [list(range(level, max(DEPTHS) + 1)) for level in range(2)]
@@ -230,6 +235,7 @@ def branch_rows(numbers: Numbers) -> Iterator[Row]:
 def size_rows(numbers: Numbers) -> Iterator[Row]:
     """05_target_size: two pairs of the article's sizes."""
     gain, tau = (1 + numbers[f"larger_{name}"] / 100 for name in ("speedup", "tau"))
+    yield from timing_rows()
     for pair, end, faster, more in (("qwen3-1.7b", "17b", 1.0, 1.0), ("qwen3-4b", "4b", gain, tau)):
         head = 1e6 * numbers[f"head_parameters_{end}"]
         target = head / (numbers[f"head_share_{end}"] / 100)
@@ -242,6 +248,20 @@ def size_rows(numbers: Numbers) -> Iterator[Row]:
                     text(name, question, "eagle", 1 / (2 * faster), tau=3.0 * more, tree=DEFAULT, variant="default")
                 )
                 yield from (row | {"what": "text", "pair": pair, "key": f"{pair}/{row['key']}"} for row in rows)
+
+
+def timing_rows() -> Iterator[Row]:
+    """Timing-only pairs of two published shapes."""
+    for shape_name, scale in (("qwen3-8b", 4.0), ("qwen3-14b", 7.0)):
+        for tree in (DEFAULT, (60, 2, 10)):
+            costs = {"plain": scale, "verify": 1.1 * scale, "draft": 0.4 * (tree[1] + 1), "rest": 0.3}
+            costs["cycle"] = costs["verify"] + costs["draft"] + costs["rest"]
+            for (phase, ms), repeat in itertools.product(costs.items(), range(3)):
+                yield {"key": f"timing/{shape_name}/{tree[1]}/{phase}/{repeat}", "what": "timing", "shape": shape_name,
+                       "phase": phase, "nodes": 1 if phase == "plain" else tree[0], "depth": tree[1], "top_k": tree[2],
+                       "seconds": ms * (1 + 0.01 * repeat) / 1e3, "repeat": repeat, "dtype": "float16",
+                       "weight_bytes": int(4e9 * scale), "target_parameters": int(2e9 * scale),
+                       "head_parameters": int(1e8 * scale)}  # fmt: skip
 
 
 def lossless_rows(numbers: Numbers) -> Iterator[Row]:
@@ -257,11 +277,18 @@ def lossless_rows(numbers: Numbers) -> Iterator[Row]:
             for step in range(int(count))
         ]
         half = {"dtype": "float16", "verdict": "near-ties" if found else "identical", "mismatches": found}
+        common |= {"same_as_plain": not found, "plain_mismatches": 0, "max_gap": 0.05}
         yield {"key": f"greedy/half/{place}", **common, **half, "typical_gap": numbers["typical_gap"]}
         yield {"key": f"greedy/fp32/{place}", **common, "dtype": "float32", "verdict": "identical", "mismatches": [],
                "typical_gap": 2.9}  # fmt: skip
     yield {"key": "first/0", "what": "first_token", "set": "mt_bench", "question": "0", "dtype": "float16",
            "identical": True, "entries": 151_936}  # fmt: skip
+    control = {"name": "plain-plain", "p": 0.5, "splits_below_005": 0.05, "detectable_effect": 0.1}
+    control["splits"] = [place / 100 for place in range(100)]
+    broken = [{"name": f"broken-{rule}", "p": 0.0001} for rule in ("top-2", "head-bonus", "no-temperature")]
+    for row in (control, {"name": "eagle", "p": 0.4}, *broken):
+        yield {"key": f"permutation/{row['name']}", "what": "permutation", "pair": "tiny", "samples": 500, "tokens": 12,
+               "temperature": 1.0, **row}  # fmt: skip
 
 
 def text(

@@ -26,7 +26,11 @@ OURS: dict[str, tuple[str, ...] | None] = {
     "measure": ("measure",),
     "measure.lossless": ("measure", "engine"),
     "measure.roofline": ("measure", "engine"),
-    "present": ("present", "measure.records", "measure.stats", "measure.cost"),
+    "present": (
+        "present",
+        *(f"measure.{name}" for name in ("records", "stats", "cost", "summary", "replay", "curves", "tree_shape")),
+        *(f"measure.{name}" for name in ("branching", "sizes", "exactness")),
+    ),
     "training": ("training", "engine", "sources"),
     "api": ("engine", "sources", "measure.timing", "measure.roofline"),
     "experiments": ("experiments", "api", "engine", "measure", "sources"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from eagle_repro.cli.verbs import PAIR_SETTINGS, finish, tell
@@ -21,9 +22,8 @@ def tune(args: argparse.Namespace) -> int:
     asked = {"profile": args.profile, "sets": args.sets, "questions": args.questions, "new_tokens": args.new_tokens}
     protocol = build_protocol({name: getattr(args, name) for name in PAIR_SETTINGS}, asked, {})
     if not args.sets:  # the out-of-domain sets would pull the tree towards texts that the head was not made for
-        near = [name for name in protocol.sets if SETS[name].domain == "in"]
-        protocol = build_protocol({name: getattr(args, name) for name in PAIR_SETTINGS}, asked | {"sets": near}, {})
-    tell(f"{protocol.questions} questions of each of {', '.join(protocol.sets)}, {protocol.new_tokens} tokens each")
+        protocol = replace(protocol, sets=tuple(name for name in protocol.sets if SETS[name].domain == "in"))
+    tell(f"questions of {', '.join(protocol.sets)}: {protocol.questions} each, {protocol.new_tokens} tokens an answer")
     pair = open_pair(protocol)
     found = rank(pair, protocol, progress.bar)
     rows = [

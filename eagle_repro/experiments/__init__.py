@@ -10,6 +10,10 @@ EXPERIMENTS: dict[str, str] = {
     "01_roofline": "roofline",
     "02_speedup": "speedup",
     "03_tree_shape": "tree_shape",
+    "04_chain_vs_tree": "chain_vs_tree",
+    "05_target_size": "target_size",
+    "06_lossless": "lossless",
+    "11_report": "report",
 }
 
 

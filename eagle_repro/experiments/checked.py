@@ -8,23 +8,39 @@ threads, cards and library versions cannot change them; a changed digit is a cha
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
+import numpy as np
 import torch
 
 from eagle_repro.api import Pair, generate
+from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.shape import TreeShape
+from eagle_repro.experiments.broken import BROKEN
 from eagle_repro.experiments.guards import covers
+from eagle_repro.experiments.recordings import along, look_ahead
+from eagle_repro.experiments.report import made_up_verdicts
 from eagle_repro.experiments.roofline import Passes
+from eagle_repro.experiments.sampling import first_probabilities, sample_texts
 from eagle_repro.experiments.session import load_quietly
 from eagle_repro.measure import lossless
+from eagle_repro.measure.cost import PhaseCosts
+from eagle_repro.measure.cost import speedup as predicted_speedup
+from eagle_repro.measure.curves import REFERENCE_DIVISORS, reference_pick
+from eagle_repro.measure.permutation import two_sample
+from eagle_repro.measure.replay import replay
 from eagle_repro.measure.roofline import CARDS, bus_utilisation, flat_until
-from eagle_repro.measure.stats import Work, measured_speedup, tau
+from eagle_repro.measure.stats import Work, chain_acceptance, measured_speedup, tau
+from eagle_repro.sources.pairs import SHAPES as PUBLISHED
+from eagle_repro.sources.pairs import PairShape
 from eagle_repro.sources.questions import SETS, load_questions
 
 #: "User: Where can I get a map?\\nAssistant:" in the tokenizer of `tiny`.
 PROMPT = [322, 27, 302, 347, 363, 292, 362, 261, 293, 66, 81, 32, 200, 323, 27]
 SHAPE = TreeShape(total_tokens=16, depth=3, top_k=4)
 NEW_TOKENS = 40
+#: No accepted count below hangs on a difference of less than 2e-3 in what the head or the target thinks of a token.
+SHAPES = (SHAPE, TreeShape(6, 2, 2), TreeShape(9, 7, 1), TreeShape(48, 5, 6), TreeShape(12, 2, 10))
 CLEAR_GAP = 1e-3  # logits
 
 
@@ -84,8 +100,79 @@ def speedup() -> None:
     print(f"10 s against 4 s: {100 * ratio.headline.value:.0f}%, with 2 s of prefill {100 * ratio.end_to_end:.0f}%")
 
 
+def tree_shape() -> None:
+    """Trees of five shapes: what each accepts, by decoding with it and by replay; and the arithmetic of choosing."""
+    deepest = max(shape.depth for shape in SHAPES)
+    ids = generate(tiny(), PROMPT, method="plain", max_new_tokens=NEW_TOKENS + look_ahead(deepest), stop="never").ids
+    for shape in SHAPES:
+        decoded = generate(tiny(), PROMPT, shape=shape, max_new_tokens=NEW_TOKENS, stop="never")
+        accepted = [cycle.accepted for cycle in decoded.cycles]
+        recording = along(tiny(), PROMPT, ids, shape.depth, shape.top_k, NEW_TOKENS)
+        same = accepted == replay(recording, shape.total_tokens, shape.depth, NEW_TOKENS)
+        size = f"({shape.total_tokens}, {shape.depth}, {shape.top_k})"
+        print(f"{size} accepts {_listed(accepted)}; replayed: {_verdict(same)}")
+    cut, clipped = TreeShape.clipped(60, 7, 1)
+    print(f"60 nodes at depth 7 and width 1: {cut.total_tokens}, {'cut' if clipped else 'whole'}")
+    for title, times in (
+        ("flat", dict.fromkeys(REFERENCE_DIVISORS, 1.0)),
+        ("linear", {n: n for n in REFERENCE_DIVISORS}),
+    ):
+        print(f"the reference picks {reference_pick(times)} nodes where a pass is {title}")
+
+
+def chain_vs_tree() -> None:
+    """One text by a chain and by a tree of one depth, and the three acceptance rates of a chain."""
+    plain = generate(tiny(), PROMPT, method="plain", max_new_tokens=NEW_TOKENS, stop="never")
+    for name, method in (("chain", "chain"), ("tree", "eagle")):
+        done = generate(tiny(), PROMPT, method=method, shape=SHAPE, max_new_tokens=NEW_TOKENS, stop="never")
+        print(f"{name}, depth {SHAPE.depth}: {done.cycles[0].nodes} nodes a pass, {len(done.cycles)} passes")
+        print(f"{name} accepts {_listed(cycle.accepted for cycle in done.cycles)}")
+        print(f"{name} and plain: {_verdict(done.ids == plain.ids)}")
+    rates = chain_acceptance([3, 0, 2], 3)
+    print(f"a chain of 3 that accepts 3, 0, 2: {_percent(rates.accepted_per_drafted)} of what it drafted")
+    print(f"per position: {_listed(map(_percent, rates.per_position))}")
+    print(f"conditional: {_listed(map(_percent, rates.conditional))}")
+
+
+def target_size() -> None:
+    """The sizes of published targets and heads, the formula beside a real head, and the article's cycle."""
+    for shape in PUBLISHED.values():
+        target, head = shape.target_parameters, shape.head_parameters
+        print(f"{shape.name}: target {target / 1e6:.0f} M, head {head / 1e6:.0f} M: {1e3 * head / target:.0f} in 1000")
+    common: dict[str, Any] = {"hidden": 64, "layers": 8, "heads": 4, "kv_heads": 2, "tied": True, "vocabulary": 512}
+    target = PairShape("target of tiny", mlp=160, head_dim=32, **common).target_parameters
+    head = PairShape("head of tiny", mlp=128, head_dim=16, draft_vocabulary=208, **common).head_parameters
+    counted = [tiny().provenance[role]["parameters"] for role in ("target", "head")]
+    print(f"both formulas and what tiny holds: {_verdict(counted == [target, head])}")
+    phases = PhaseCosts(verify=44.7, draft=8.9, rest=1.8)
+    print(f"the article's cycle at tau 2.5 and depth 0: {100 * predicted_speedup(2.5, 44.7, phases, 0):.0f}%")
+
+
+def exactness() -> None:
+    """Sampled texts of one seed by both loops and by rules that are wrong; what the first token is drawn from."""
+    sampling, prompt, seeds, tokens = Sampling(temperature=1.3), PROMPT[:2], range(24), 8
+    plain = sample_texts(tiny(), prompt, seeds, tokens, sampling)
+    for name, rule in {"engine": None, **BROKEN}.items():
+        texts = sample_texts(tiny(), prompt, seeds, tokens, sampling, shape=SHAPE, rule=rule)
+        print(f"{len(seeds)} sampled texts, plain and {name}: {_verdict(bool((texts == plain).all()))}")
+    first = [first_probabilities(tiny(), PROMPT, method, sampling) for method in ("plain", "eagle")]
+    print(f"{len(first[0])} probabilities of the first token, bit for bit: {_verdict(torch.equal(*first))}")
+    one, other = np.zeros((20, 2), dtype=int), np.ones((20, 2), dtype=int)
+    for name, texts in (("the same", one), ("nothing in common", other)):
+        print(f"20 texts against 20 with {name}: p is {1e4 * two_sample(one, texts).p:.0f} in 10000")
+
+
+def report() -> None:
+    """The article's claims judged on made-up numbers, its cost formula, and a number that a text marks."""
+    print("\n".join(made_up_verdicts()))
+
+
 def _listed(values: object) -> str:
     return " ".join(str(value) for value in values)  # type: ignore[attr-defined]
+
+
+def _percent(rate: float | None) -> str:
+    return "none" if rate is None else f"{100 * rate:.0f}%"
 
 
 def _verdict(same: bool) -> str:

@@ -32,7 +32,7 @@ TOKENS = {
     "quick": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
     "full": (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512),
 }
-LEAST_REPEATS = 3  # a pass is short, so that a spread costs little
+LEAST_REPEATS = 7  # a pass is short, and the median has to outvote a busy host
 BUFFER_BYTES = {"smoke": 2**24}  # a real measurement of bandwidth needs more than the caches: the default
 
 

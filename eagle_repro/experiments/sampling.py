@@ -1,8 +1,8 @@
-"""Many short sampled texts of one prompt, written side by side by the engine's own cycle, each row with its own seed.
+"""Sampling, looked at: many short texts of one prompt side by side, and the probabilities that a loop draws from.
 
-A permutation test wants hundreds of independent texts, and one after another they would take minutes. The cycle works
-on rows, so the prompt is read once, copied into every row, and all rows go on together. A text equals the one that
-`generate` writes with that seed.
+A permutation test wants hundreds of independent texts, and one after another they would take minutes. The engine's
+cycle works on rows, so the prompt is read once, copied into every row, and all rows go on together, each with its own
+seed. A text equals the one that `generate` writes with that seed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagle_repro.api import Pair
-from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, gumbel_noise
+from eagle_repro.api import Pair, generate
+from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, filtered, gumbel_noise
+from eagle_repro.engine.attention import SlotCache
 from eagle_repro.engine.cycle import State, commit, cycle, draft, node_noise, pick_rows, verify
 from eagle_repro.engine.prefill import raise_non_finite, read_text
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
 #: What is accepted of a verified tree: (tree, logits (B, n, V), sampling, noise (B, n, V), drafted levels) -> Accepted.
@@ -51,6 +53,25 @@ def sample_texts(
 def exact(tree: DraftTree, logits: Tensor, sampling: Sampling, noise: Tensor | None, levels: int) -> Accepted:
     """The engine's rule."""
     return accept(tree, choose(logits, sampling, noise), logits, levels)
+
+
+class Overheard(Target):
+    """A target that keeps the logits it gave."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target.model)
+        self.heard: list[Tensor] = []
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        self.heard.append(super().logits(hidden))
+        return self.heard[-1]
+
+
+def first_probabilities(pair: Pair, prompt: list[int], method: str, sampling: Sampling) -> Tensor:
+    """The probabilities (V,) float32 that `method` draws its first token from, as they pass through the loop."""
+    target = Overheard(pair.target)
+    generate(replace(pair, target=target), prompt, method=method, sampling=sampling, max_new_tokens=1, stop="never")
+    return filtered(target.heard[0][0, -1], sampling).softmax(dim=-1)
 
 
 @torch.inference_mode()
@@ -107,8 +128,9 @@ def _start(
 ) -> State:
     """The state after the prompt, read once and copied to every row, with each row's own first token."""
     target, head, rows = pair.target, pair.head if shape else None, noise.shape[0]
-    caches = [target.cache(1, span), head.cache(1, span) if head is not None else None]
-    hidden, features = read_text(target, head, torch.tensor([prompt], device=target.device), *caches)
+    target_cache, head_cache = target.cache(1, span), head.cache(1, span) if head is not None else None
+    tokens = torch.tensor([prompt], device=target.device)
+    hidden, features = read_text(target, head, tokens, target_cache, head_cache)
     logits = target.logits(hidden)
     if not logits.isfinite().all():
         raise_non_finite(target)
@@ -117,13 +139,6 @@ def _start(
     pending = torch.zeros(rows, kept, 3 * target.hidden_size, dtype=target.dtype, device=target.device)
     if features is not None:
         pending[:, 0] = features[:, -1]
-    copies = []
-    for cache, owner in zip(caches, (target, head), strict=True):
-        copy = owner.cache(rows, span) if cache is not None and owner is not None else None
-        if copy is not None and cache is not None:
-            copy.kv.copy_(cache.kv)
-        copies.append(copy)
-    assert copies[0] is not None
     return State(
         length=torch.full((rows,), len(prompt), device=target.device),
         root=root.clone(),
@@ -132,6 +147,12 @@ def _start(
         pending=torch.ones(rows, dtype=torch.long, device=target.device),
         active=torch.ones(rows, dtype=torch.bool, device=target.device),
         noise=None,
-        target_cache=copies[0],
-        head_cache=copies[1],
+        target_cache=_copied(target_cache, target.cache(rows, span)),
+        head_cache=_copied(head_cache, head.cache(rows, span)) if head is not None and head_cache else None,
     )
+
+
+def _copied(one: SlotCache, many: SlotCache) -> SlotCache:
+    """The cache of many rows, each with what the cache of one row holds."""
+    many.kv.copy_(one.kv)
+    return many

@@ -182,4 +182,6 @@ def records_folder(name: str) -> Path:
 
 
 def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name} {tuple(each)}" for name, each in value.items())
     return ", ".join(value) if isinstance(value, tuple) else value

@@ -11,11 +11,12 @@ import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 
-from eagle_repro.api import DTYPES, Pair
+from eagle_repro.api import Pair, resolve_device, resolve_dtype
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.chain_vs_tree import TREES
 from eagle_repro.experiments.compared import alternated, write_compared
@@ -35,32 +36,31 @@ from eagle_repro.sources.paths import PACKAGE
 NAME = "05_target_size"
 #: The trained pair one size up, which is measured beside the first.
 LARGER = {"qwen3-1.7b": "qwen3-4b", "qwen3-4b": "qwen3-8b"}
-_LIKE_QWEN3 = {"tied": True, "head_dim": 64, "vocabulary": 16_384, "draft_vocabulary": 4_096}
+_LIKE_QWEN3: dict[str, Any] = {"tied": True, "head_dim": 64, "vocabulary": 16_384, "draft_vocabulary": 4_096}
 #: Shapes for a machine without a GPU: of the same build, small enough for a CPU.
 SMALL_SHAPES = (
-    PairShape("toy-33m", hidden=512, layers=8, heads=8, kv_heads=4, mlp=1536, **_LIKE_QWEN3),
-    PairShape("toy-96m", hidden=768, layers=14, heads=12, kv_heads=4, mlp=2304, **_LIKE_QWEN3),
+    PairShape("toy-34m", hidden=512, layers=8, heads=8, kv_heads=4, mlp=1536, **_LIKE_QWEN3),
+    PairShape("toy-109m", hidden=768, layers=14, heads=12, kv_heads=4, mlp=2304, **_LIKE_QWEN3),
 )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured. questions, tokens: of the trained pairs, None for the protocol's; trees, cycles, context:
-    of the timing-only pairs, `cycles` of each tree a repeat, after `context` committed tokens."""
+    """How the timing-only pairs are timed: `cycles` of each tree a repeat, after `context` committed tokens."""
 
     shapes: Sequence[PairShape]
     trees: Sequence[tuple[int, int, int]]
     cycles: int
     context: int
-    questions: int | None = None
-    tokens: int | None = None
 
 
+#: Of each set, where there is no second pair to compare with: then this is about sizes, and 02 has the speedups.
+LONE_QUESTIONS, LONE_TOKENS = 1, 24
 ARTICLE = ((60, 7, 10), (60, 2, 10), (16, 3, 4))
 PUBLISHED = Plan(tuple(SHAPES.values()), ARTICLE, cycles=10, context=320)
 PLANS = {
     "smoke": Plan(SMALL_SHAPES[:1], ((8, 3, 4),), cycles=2, context=8),
-    "quick": Plan(SMALL_SHAPES, ((60, 7, 10), (16, 3, 4)), cycles=4, context=32, questions=1, tokens=24),
+    "quick": Plan(SMALL_SHAPES, ((60, 7, 10), (16, 3, 4)), cycles=4, context=32),
     "full": PUBLISHED,
     "t4": PUBLISHED,
 }
@@ -74,13 +74,14 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     """
     if session.records_from:
         return session.record()
-    device = session.pair.device
+    protocol, device, stack = session.protocol, session.pair.device, session.pair.stack
     with session.writer() as writer:
         known = session.partial_rows()
-        for pair in _trained(session, writer):
-            _write_pair(writer, pair, session.protocol, known, progress)
+        _write_pair(writer, session.pair, protocol, known, progress)
         _release(session)
-        for _ in progress(_time_shapes(writer, session.protocol, device), "shapes", None):
+        if (name := LARGER.get(protocol.pair or "")) and not writer.has(f"skipped/{name}"):
+            _write_larger(writer, name, protocol, known, progress)
+        for _ in progress(_time_shapes(writer, protocol, device, stack), "shapes", None):
             pass
         writer.complete(clocks_after=clocks(device))
     return session.record()
@@ -92,12 +93,12 @@ def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
 
 
 def timings(record: Record) -> Record:
-    """The record whose timing-only pairs are to be shown: this one, or where it timed no published shape, the newest of
-    those under results/ that did."""
+    """The record whose timing-only pairs are to be shown: this one, or where it timed no published shape, the one under
+    results/ that timed the most of them."""
     published = (PACKAGE.parent / "results").glob(f"*/{NAME}.jsonl")
     others = [found for found in map(_readable, sorted(published)) if found is not None]
-    chosen = [each for each in (record, *others) if sizes.timed_shapes(each) & SHAPES.keys()]
-    return chosen[0] if chosen else record
+    counts = [len(sizes.timed_shapes(each) & SHAPES.keys()) for each in (record, *others)]
+    return record if counts[0] else (record, *others)[counts.index(max(counts))]
 
 
 def _readable(path: Path) -> Record | None:
@@ -108,21 +109,20 @@ def _readable(path: Path) -> Record | None:
     return record if record.complete else None
 
 
-def _trained(session: Session, writer: RecordWriter) -> Iterator[Pair]:
-    """The session's pair, and the trained one a size up; one at a time."""
-    yield session.pair
-    name = LARGER.get(session.protocol.pair or "")
-    if name is None or writer.has(f"skipped/{name}"):
-        return
-    device = session.pair.device
-    _release(session)
+def _write_larger(
+    writer: RecordWriter, name: str, protocol: Protocol, known: Sequence[Row], progress: Progress
+) -> None:
+    """The trained pair a size up, or why it is not there."""
     try:
-        require_memory(SHAPES[name], device, DTYPES[session.pair.dtype])
-        pair = open_pair(replace(session.protocol, pair=name))
+        device = resolve_device(protocol.device)
+        require_memory(SHAPES[name], str(device), resolve_dtype(protocol.dtype, device))
+        pair = open_pair(replace(protocol, pair=name))
     except (OSError, RuntimeError, ValueError) as error:
         writer.write(f"skipped/{name}", _skipped(name, error))
         return
-    yield pair
+    _write_pair(writer, pair, protocol, known, progress)
+    del pair
+    _empty_cache()
 
 
 def _write_pair(writer: RecordWriter, pair: Pair, protocol: Protocol, known: Sequence[Row], progress: Progress) -> None:
@@ -132,21 +132,19 @@ def _write_pair(writer: RecordWriter, pair: Pair, protocol: Protocol, known: Seq
         target, head = (pair.provenance[role]["parameters"] for role in ("target", "head"))
         row = {"what": "pair", "pair": pair.name, "target_parameters": target, "head_parameters": head}
         writer.write(key, row | {"head_share": head / target, "weight_bytes": weight_bytes(pair.target.model)})
-    plan = PLANS[protocol.profile]
-    fewer = replace(
-        protocol,
-        questions=min(protocol.questions, plan.questions or protocol.questions),
-        new_tokens=min(protocol.new_tokens, plan.tokens or protocol.new_tokens),
-    )
-    items = read_items(fewer, pair)
+    chosen = replace(protocol, repeats=1)  # what varies are the questions
+    if pair.name not in {*LARGER, *LARGER.values()}:
+        few, short = min(protocol.questions, LONE_QUESTIONS), min(protocol.new_tokens, LONE_TOKENS)
+        chosen = replace(chosen, questions=few, new_tokens=short)
+    items = read_items(chosen, pair)
     # The variant is the pair, so that the runs of two pairs have names of their own.
     ways = [Way("plain", pair.name), Way("eagle", pair.name, TreeShape(*TREES[protocol.profile]))]
-    runs = alternated(writer, pair, fewer, ways, items)
-    watched = progress(runs, pair.name, len(ways) * len(items) * protocol.repeats)
+    runs = alternated(writer, pair, chosen, ways, items)
+    watched = progress(runs, pair.name, len(ways) * len(items))
     write_compared(writer, pair, ways, items, watched, known, lambda way: {"what": "text", "pair": pair.name})
 
 
-def _time_shapes(writer: RecordWriter, protocol: Protocol, device: str) -> Iterator[None]:
+def _time_shapes(writer: RecordWriter, protocol: Protocol, device: str, stack: str) -> Iterator[None]:
     """Step and cycle of every shape, the smallest first."""
     plan = PLANS[protocol.profile]
     dtype = torch.float32 if device == "cpu" else torch.float16
@@ -161,7 +159,7 @@ def _time_shapes(writer: RecordWriter, protocol: Protocol, device: str) -> Itera
         if not left or writer.has(f"skipped/{shape.name}"):
             continue
         try:
-            pair = random_pair(shape, device, dtype, max_length=plan.context + 4 * plan.cycles)
+            pair = random_pair(shape, device, dtype, stack=stack)
         except RuntimeError as error:  # torch's own out-of-memory error is one, too
             writer.write(f"skipped/{shape.name}", _skipped(shape.name, error))
             continue

@@ -15,10 +15,11 @@ from eagle_repro.engine.target import Target
 from eagle_repro.sources.pairs import PairShape
 
 STD = 0.02  # of the target's weights, as these models are initialised: finite in fp16 through 64 layers too
+MAX_LENGTH = 2048
 MARGIN = 1.15  # memory beyond the weights: caches, activations, the allocator's slack
 
 
-def random_pair(shape: PairShape, device: str, dtype: torch.dtype, *, max_length: int = 2048, seed: int = 0) -> Pair:
+def random_pair(shape: PairShape, device: str, dtype: torch.dtype, *, stack: str = "eager", seed: int = 0) -> Pair:
     """A pair of this shape, made on `device` in `dtype`; it has no tokenizer.
 
     Raises RuntimeError, before anything is made, where the device's free memory does not hold it.
@@ -36,8 +37,8 @@ def random_pair(shape: PairShape, device: str, dtype: torch.dtype, *, max_length
         tokenizer=None,
         device=str(where),
         dtype=str(dtype).removeprefix("torch."),
-        stack="eager",
-        max_length=max_length,
+        stack=stack,
+        max_length=MAX_LENGTH,
     )
 
 

@@ -56,12 +56,10 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     protocol, pair = session.protocol, session.pair
     items = read_prompts(protocol, pair)
     with session.writer() as writer:
-        for label, steps in (
-            ("recordings", _record(writer, pair, protocol, items)),
-            ("costs", _time_phases(writer, pair, protocol, items)),
-        ):
-            for _ in progress(steps, label, None):
-                pass
+        for _ in progress(_record(writer, pair, protocol, items), "recordings", len(items) * len(widths_of(protocol))):
+            pass
+        for _ in progress(_time_phases(writer, pair, protocol, items), "costs", None):
+            pass
         _pick(writer, pair, protocol, session.partial_rows())
         _measure_points(writer, pair, protocol, items, session.partial_rows(), progress)
         writer.complete(clocks_after=clocks(pair.device))

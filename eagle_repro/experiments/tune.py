@@ -1,4 +1,4 @@
-"""Which tree to use on this bench: the cost model's ranking without a record, as `python -m eagle_repro tune` shows it."""
+"""Which tree to use on this bench: the cost model's ranking without a record, for `python -m eagle_repro tune`."""
 
 from __future__ import annotations
 

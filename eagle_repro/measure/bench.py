@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 SHELL_TIMEOUT_S = 10
+REVISION_VARIABLE = "EAGLE_REPRO_REVISION"
 _CLOCKS = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "temperature_c": "temperature.gpu"}
 
 
@@ -83,10 +84,12 @@ def clocks(device: torch.device | str) -> dict[str, float | None]:
 def git_revision(folder: Path) -> str | None:
     """The commit of the checkout that `folder` is tracked in, "+dirty" added if files in the folder differ from it.
 
-    None for an installed package, also where its environment lies inside somebody's checkout.
+    Where there is no checkout (an installed package, also one whose environment lies inside somebody's checkout), what
+    $EAGLE_REPRO_REVISION says of a copy that left its history behind, marked "(stated)"; else None.
     """
     if not _git(folder, "ls-files", "--", "."):
-        return None
+        stated = os.environ.get(REVISION_VARIABLE)
+        return f"{stated} (stated)" if stated else None
     commit, state = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", ".")
     if not commit or state is None:
         return None

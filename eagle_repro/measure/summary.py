@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from eagle_repro.measure import tree_shape
 from eagle_repro.measure.cost import PhaseCosts, phase_costs
 from eagle_repro.measure.cost import speedup as predicted_speedup
 from eagle_repro.measure.records import Record
@@ -24,7 +25,16 @@ TREE = ("total_tokens", "depth", "top_k")
 
 def of(record: Record) -> pd.DataFrame:
     """The summary that goes with a record's experiment; its runs as they are, where there is none."""
-    summaries = {"01_roofline": roofline, "02_speedup": speedup}
+    from eagle_repro.measure import branching, exactness, sizes  # here, because these use what reads this module
+
+    summaries = {
+        "01_roofline": roofline,
+        "02_speedup": speedup,
+        "03_tree_shape": tree_shape.comparison,
+        "04_chain_vs_tree": branching.gains,
+        "05_target_size": sizes.predicted,
+        "06_lossless": exactness.greedy,
+    }
     name = record.header["name"]
     return summaries[name](record) if name in summaries else record.frame()
 

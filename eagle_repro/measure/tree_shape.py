@@ -26,7 +26,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Study:
-    """A record taken apart. recordings: by (set, question), one a width; groups: the places of each group."""
+    """A record taken apart.
+
+    recordings: by (set, question), one a width; groups: the questions of each group; points: rows what="point";
+    texts: measured runs by shape (None: plain decoding) and question, its repeats in order.
+    """
 
     new_tokens: int
     default: Shape
@@ -34,8 +38,8 @@ class Study:
     curves: Curves
     recordings: dict[Place, list[Recording]]
     groups: dict[str, list[Place]]
-    runs: pd.DataFrame
     points: pd.DataFrame
+    texts: dict[Shape | None, dict[Place, list[Row]]]
 
     @property
     def widths(self) -> list[int]:
@@ -67,16 +71,17 @@ def study(record: Record) -> Study:
     groups: dict[str, list[Place]] = {}
     for row in of["recording"]:
         group = groups.setdefault(IN_DOMAIN if row["domain"] == "in" else row["set"], [])
-        group.extend({(row["set"], row["question"])} - set(group))
+        if (row["set"], row["question"]) not in group:  # one row for each width
+            group.append((row["set"], row["question"]))
     return Study(
         new_tokens=int(of["recording"][0]["tokens"]),
         default=Shape(*(protocol[name] for name in SHAPE)),
         picked=Shape(*(model[name] for name in SHAPE)),
         curves=read_curves(of["cost"]),
         recordings=read_recordings(of["recording"]),
-        groups=groups,
-        runs=pd.DataFrame(of["shape"]),
+        groups=dict(sorted(groups.items(), key=lambda group: group[0] != IN_DOMAIN)),
         points=pd.DataFrame(of["point"]),
+        texts=_read_texts(of["shape"]),
     )
 
 
@@ -87,6 +92,14 @@ def read_recordings(rows: Iterable[Row]) -> dict[Place, list[Recording]]:
         if row.get("what") == "recording":
             place = (row["set"], row["question"])
             found.setdefault(place, []).append(Recording(row["top_k"], row["depth"], row["ranks"]))
+    return found
+
+
+def _read_texts(rows: Iterable[Row]) -> dict[Shape | None, dict[Place, list[Row]]]:
+    found: dict[Shape | None, dict[Place, list[Row]]] = {}
+    for row in rows:
+        shape = None if row["method"] == "plain" else _shape(row)
+        found.setdefault(shape, {}).setdefault((row["set"], row["question"]), []).append(row)
     return found
 
 
@@ -117,20 +130,22 @@ def comparison(record: Record) -> pd.DataFrame:
     by cycle); predicted, measured, measured_low, measured_high, error (predicted / measured - 1), identical, near_ties.
     """
     known = study(record)
-    eagle = known.runs[known.runs["method"] == "eagle"]
     rows = []
-    for (name, *sizes), runs in eagle.groupby(["set", *SHAPE], sort=False):
-        shape = Shape(*map(int, sizes))
-        places = [(name, question) for question in dict.fromkeys(runs["question"])]
-        found = {**_replayed(known, shape, places), **_measured(known, shape, places)}
-        counts = [[c for accepted in part["accepted"] for c in accepted] for _, part in _by_question(runs)]
-        first = [part["accepted"].iloc[0] for _, part in _by_question(runs)]
-        rows.append(
-            {"set": name, "domain": runs["domain"].iloc[0], **found}
-            | {"tau_replayed": found["tau"], "tau": _value(summarise_tau(counts).step_weighted)}
-            | {"exact": first == known.counts(shape, places), "error": found["predicted"] / found["measured"] - 1}
-            | {"identical": bool(runs["same_as_plain"].all()), "near_ties": runs["near_ties"].sum()}
-        )
+    for name in _sets(known):
+        for shape, texts in known.texts.items():
+            mine = {place: runs for place, runs in texts.items() if place[0] == name}
+            if shape is None or not mine:
+                continue
+            runs = [run for of_question in mine.values() for run in of_question]
+            found = {**_replayed(known, shape, list(mine)), **_measured(known, shape, list(mine))}
+            counts = [[count for run in of_question for count in run["accepted"]] for of_question in mine.values()]
+            first = [of_question[0]["accepted"] for of_question in mine.values()]
+            found |= {"tau_replayed": found["tau"], "tau": _value(summarise_tau(counts).step_weighted)}
+            found |= {"exact": first == known.counts(shape, list(mine))}
+            found |= {"error": found["predicted"] / found["measured"] - 1}
+            found |= {"identical": all(run["same_as_plain"] for run in runs)}
+            found |= {"near_ties": sum(run["near_ties"] or 0 for run in runs)}
+            rows.append({"set": name, "domain": runs[0]["domain"], **found})
     return pd.DataFrame(rows)
 
 
@@ -159,12 +174,13 @@ def depth_trap(record: Record) -> pd.DataFrame:
     """
     known = study(record)
     rows = []
-    for name, runs in known.runs.groupby("set", sort=False):
-        places = [(name, question) for question in dict.fromkeys(runs["question"])]
+    for name in _sets(known):
+        places = [place for place in known.texts[None] if place[0] == name]
+        domain = known.texts[None][places[0]][0]["domain"]
         for variant, shape in (("default", known.default), ("picked", known.picked)):
             found = {**_replayed(known, shape, places), **_measured(known, shape, places)}
             renamed = {key.replace("measured", "speedup"): value for key, value in found.items()}
-            rows.append({"set": name, "domain": runs["domain"].iloc[0], "variant": variant} | renamed)
+            rows.append({"set": name, "domain": domain, "variant": variant} | renamed)
     return pd.DataFrame(rows)
 
 
@@ -186,35 +202,33 @@ def _replayed(known: Study, shape: Shape, places: Sequence[Place]) -> Row:
     """tau and predicted speedup of a shape on these questions, with intervals over them."""
     counts = known.counts(shape, places)
     row: Row = dict(zip(SHAPE, shape, strict=True))
+    row |= _interval("tau", summarise_tau(counts).step_weighted)
     if not counts or not known.curves.covers(shape):
-        return row | _interval("tau", None) | _interval("predicted", None)
+        return row | _interval("predicted", None)
     # Of equal work, as `predict` has it: the plain time of all questions over the time of all their cycles.
     plain_s = known.curves.plain * (known.new_tokens - 1)
     cycles_s = known.curves.cycle(shape) * np.array([len(each) for each in counts])
     predicted = estimate(lambda chosen: plain_s * chosen.shape[-1] / cycles_s[chosen].sum(axis=-1), len(counts))
-    return row | _interval("tau", summarise_tau(counts).step_weighted) | _interval("predicted", predicted)
+    return row | _interval("predicted", predicted)
 
 
 def _measured(known: Study, shape: Shape, places: Sequence[Place]) -> Row:
     """The measured speedup of a shape on those of these questions that were run."""
-    runs = known.runs
-    same = (runs[SHAPE] == list(shape)).all(axis=1)
-    before, after = _works(runs[runs["method"] == "plain"]), _works(runs[same])
+    before, after = known.texts[None], known.texts.get(shape, {})
     shared = [place for place in places if place in before and place in after]
     found: Speedup | None = None
     if shared:
-        found = measured_speedup([before[place] for place in shared], [after[place] for place in shared])
+        found = measured_speedup([_work(before[place]) for place in shared], [_work(after[place]) for place in shared])
     return _interval("measured", found.headline if found else None) | {"questions": len(shared)}
 
 
-def _works(runs: pd.DataFrame) -> dict[Place, Work]:
-    """The work of each question, its repeats added up."""
-    sums = ((place, part[["tokens", "decode_s", "prefill_s"]].sum()) for place, part in _by_question(runs))
-    return {place: Work(int(total["tokens"]), total["decode_s"], total["prefill_s"]) for place, total in sums}
+def _work(runs: Sequence[Row]) -> Work:
+    """The work of a question, its repeats added up."""
+    return Work(*(sum(run[name] for run in runs) for name in ("tokens", "decode_s", "prefill_s")))
 
 
-def _by_question(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
-    yield from runs.groupby(["set", "question"], sort=False)
+def _sets(known: Study) -> list[str]:
+    return list(dict.fromkeys(name for name, _ in known.texts[None]))
 
 
 def _shape(point: Row) -> Shape:

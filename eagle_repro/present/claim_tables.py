@@ -66,6 +66,19 @@ CONDITIONS = {
         "temperature": "температура",
     },
 }  # fmt: skip
+#: How many claims got a verdict, in a sentence.
+COUNTED = {
+    "en": {
+        "reproduced": "numbers reproduced", "differs": "numbers that differ", "other bench": "numbers of another bench",
+        "holds": "statements that hold", "does not hold": "statements that do not hold",
+        "undecided": "statements left undecided", "not measured here": "not measured here",
+    },
+    "ru": {
+        "reproduced": "чисел воспроизвелось", "differs": "чисел разошлось", "other bench": "чисел с другого стенда",
+        "holds": "утверждений подтвердилось", "does not hold": "утверждений не подтвердилось",
+        "undecided": "утверждений осталось нерешёнными", "not measured here": "здесь не измерено",
+    },
+}  # fmt: skip
 #: The conditions of a whole run; they are told once.
 BENCH = ("card", "pair", "dtype", "stack", "questions", "new_tokens")
 #: The names of the two sides of an effect.
@@ -167,6 +180,11 @@ def other_bench(rows: Sequence[Row], lang: str) -> str:
         for there, here in [found[name]]
     ]
     return words["bench_note"].format(parts="; ".join(parts)) if parts else ""
+
+
+def counted(counts: Mapping[str, int], lang: str) -> list[tuple[int, str]]:
+    """How many claims got which verdict, in words."""
+    return [(count, COUNTED[lang][name]) for name, count in counts.items()]
 
 
 def verdict(name: str, lang: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from eagle_repro.measure.records import Record
-from eagle_repro.present import tables
+from eagle_repro.present import comparison_tables, shape_tables, tables
 from eagle_repro.present.layout import Column, Table, fixed, interval, table, times, yes_no
 
 Rows: TypeAlias = Iterable[Mapping[Any, Any]]
@@ -20,6 +20,10 @@ def of(record: Record) -> tuple[Table, ...]:
         "00_bench": (tables.bench_sheet, tables.weights, tables.guards),
         "01_roofline": (tables.roofline,),
         "02_speedup": (tables.speedup, tables.details, tables.phases),
+        "03_tree_shape": (shape_tables.picks, shape_tables.comparison),
+        "04_chain_vs_tree": (comparison_tables.gains, comparison_tables.acceptance),
+        "05_target_size": (comparison_tables.pairs, comparison_tables.timing, comparison_tables.predicted),
+        "06_lossless": (comparison_tables.greedy, comparison_tables.first_tokens, comparison_tables.permutations),
     }
     return tuple(make(record) for make in made.get(record.header["name"], (tables.bench_sheet,)))
 

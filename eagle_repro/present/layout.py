@@ -111,8 +111,8 @@ def fixed(digits: int, unit: str = "") -> Form:
 
 
 def share(value: float) -> str:
-    """A share of 1 in percent."""
-    return f"{100 * value:.0f}%"
+    """A share of 1 in percent; a small one is not rounded to nothing."""
+    return f"{100 * value:.{1 if 0 < value < 0.01 else 0}f}%"
 
 
 def yes_no(value: bool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 UNKNOWN = "—"
 MINUS = "−"
-NO_BREAK = " "
+NO_BREAK = "\u00a0"
 #: Decimals of each unit of a claim, and what is written after the number.
 DIGITS = {"ms": 1, "x": 2, "tau": 2, "%": 1, "M": 0, "tokens": 0, "logits": 2, "per_thousand": 1, "count": 0,
           "share": 2, "steps": 2}  # fmt: skip
@@ -37,7 +37,7 @@ def interval(low: float | None, high: float | None, digits: int, lang: str) -> s
     """An interval in brackets; UNKNOWN where one question alone gives none."""
     if low is None or high is None or low != low or high != high:
         return UNKNOWN
-    separator = ", " if lang == "en" else "; "
+    separator = f",{NO_BREAK}" if lang == "en" else f";{NO_BREAK}"
     return f"[{number(low, digits, lang)}{separator}{number(high, digits, lang)}]"
 
 

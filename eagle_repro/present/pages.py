@@ -23,8 +23,8 @@ FONTS = (("DejaVu Serif", "DejaVuSerif", "normal"), ("DejaVu Serif", "DejaVuSeri
 def html_page(markdown: str, lang: str, folder: Path) -> str:
     """One self-contained page; `folder`: where the Markdown's image paths start."""
     text = COMMENT.sub("", markdown)
-    body = MarkdownIt("commonmark").enable("table").render(text)
-    body = IMAGE.sub(lambda found: _figure(folder / found["path"], found["alt"]), body)
+    body = _parser(lang).render(text)
+    body = IMAGE.sub(lambda found: image((folder / found["path"]).read_bytes(), html.unescape(found["alt"])), body)
     body = body.replace("<table>", '<div class="table"><table>').replace("</table>", "</table></div>")
     # A figure stands by itself, not inside a paragraph.
     body = re.sub(r"<p>(<figure>.*?</figure>)</p>", r"\1", body, flags=re.DOTALL)
@@ -53,6 +53,13 @@ def write_pdf(page: str, path: Path) -> None:
     HTML(string=page.replace("<style>\n", f"<style>\n{faces}", 1)).write_pdf(path, font_config=FontConfiguration())
 
 
-def _figure(path: Path, alt: str) -> str:
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return f'<figure><img src="data:image/png;base64,{data}" alt="{html.escape(html.unescape(alt))}"></figure>'
+def _parser(lang: str) -> MarkdownIt:
+    """CommonMark with tables, and with the language's own quotation marks."""
+    options = {"typographer": True, "quotes": "“”‘’" if lang == "en" else "«»„“"}
+    return MarkdownIt("commonmark", options).enable(["table", "smartquotes"])
+
+
+def image(png: bytes, alt: str) -> str:
+    """A figure whose picture is in the page itself."""
+    data = base64.b64encode(png).decode("ascii")
+    return f'<figure><img src="data:image/png;base64,{data}" alt="{html.escape(alt)}"></figure>'

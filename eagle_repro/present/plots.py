@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from eagle_repro.measure import summary
 from eagle_repro.measure.records import Record
 from eagle_repro.present import dots
+from eagle_repro.present.layout import share as percent
 from eagle_repro.present.theme import (
     GREY,
     METHOD_COLOURS,
@@ -69,7 +70,7 @@ def roofline(record: Record, lang: str = "en") -> Picture:
     if flat > 1:
         edge = flat * 2**0.2
         axes.axvspan(0.8, edge, color="#eef3f8", zorder=0)
-        note(axes, word("flat_to", lang, tokens=flat), (edge, axes.get_ylim()[1]), (-4, -3), ha="right", va="top")
+        note(axes, word("flat_to", lang, tokens=flat), (0.8, axes.get_ylim()[1]), (4, -3), va="top")
     axes.set(xlabel=word("tokens_in_a_pass", lang), ylabel=word("ms_of_a_pass", lang))
     finding = "pass_flat_everywhere" if flat == last else "pass_flat" if flat > 1 else "pass_not_flat"
     return finish(figure, word(finding, lang, tokens=flat), record, lang)
@@ -154,12 +155,11 @@ def _floor(axes: Axes, frame: pd.DataFrame, record: Record, lang: str) -> None:
     peak = footer.get("peak_gb_s")
     key, bandwidth = ("floor_peak", peak) if peak else ("floor_measured", footer.get("bandwidth_gb_s"))
     text = word(key, lang, ms=short(first["floor_ms"]), bandwidth=f"{bandwidth:.0f}")
+    text += "\n" + word("bus", lang, share=percent(first["utilisation"]))
     axes.axhline(first["floor_ms"], color=METHOD_COLOURS["chain"], linewidth=2)
     note(axes, text, (float(frame["tokens"].max()) * 1.6, first["floor_ms"]), (0, -4), ha="right", va="top")
-    axes.set_ylim(min(first["floor_ms"], frame["ms_low"].min()) / 1.8, frame["ms_high"].max() * 1.9)
+    axes.set_ylim(min(first["floor_ms"], frame["ms_low"].min()) / 3, frame["ms_high"].max() * 5)
     axes.annotate("", (1, first["ms"] * 0.94), (1, first["floor_ms"]), arrowprops={"arrowstyle": "<->", "color": GREY})
-    middle = (first["ms"] * first["floor_ms"]) ** 0.5
-    note(axes, word("bus", lang, share=f"{first['utilisation']:.0%}"), (1, middle), (8, 0), va="center")
 
 
 def _cycle_bar(axes: Axes, number: int, row: Mapping[Any, Any], longest: float, lang: str) -> None:
@@ -181,10 +181,11 @@ def _cycle_bar(axes: Axes, number: int, row: Mapping[Any, Any], longest: float, 
 def _break_even(axes: Axes, number: int, row: Mapping[Any, Any], longest: float, lang: str) -> None:
     """Where a cycle would take as long as its tokens take when plain: a bar that ends before it wins."""
     place = row["tau"] * row["plain_ms"]
-    axes.vlines(place, number - 0.32, number + 0.3, color=METHOD_COLOURS["plain"], linewidth=2.5)
+    end = number + 0.22 if place > row["cycle_ms"] else number - 0.22  # not through the words inside the bar
+    axes.vlines(place, number - 0.34, end, color=METHOD_COLOURS["plain"], linewidth=2.5)
     side = "right" if place > longest / 2 else "left"
     text = word("break_even", lang, tau=f"{row['tau']:.1f}")
-    note(axes, text, (place, number - 0.32), (0, 2), ha=side, va="bottom", fontsize=8)
+    note(axes, text, (place, number - 0.34), (0, 2), ha=side, va="bottom", fontsize=8)
 
 
 def _range(what: str, frame: pd.DataFrame, digits: str, lang: str) -> str:

@@ -7,6 +7,7 @@ records again. A section whose record is missing says so in one sentence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,28 +18,19 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from eagle_repro.measure.claims import Claim, NotMeasured, Result, Run, check, counts
 from eagle_repro.measure.claims.formula import residuals
-from eagle_repro.measure.claims.marks import mark
+from eagle_repro.measure.claims.marks import mark, unmarked
 from eagle_repro.measure.claims.numbers import UNIT_OF, find
 from eagle_repro.measure.records import Record
-from eagle_repro.present import claim_tables, plots, report_tables, shape_plots
+from eagle_repro.present import claim_tables, report_tables
+from eagle_repro.present.gallery import draw
 from eagle_repro.present.numerals import interval, number, quantity
 from eagle_repro.present.pages import TEMPLATES, html_page, write_pdf
 from eagle_repro.present.report_facts import facts
-from eagle_repro.present.theme import Picture
 from eagle_repro.present.words import bench_line
 
 LANGUAGES = ("en", "ru")
-#: The figures by name: the record that each is drawn from, and how.
-FIGURES: dict[str, tuple[str, Callable[[Record, str], Picture]]] = {
-    "roofline": ("01_roofline", plots.roofline),
-    "speedup_by_set": ("02_speedup", plots.speedup_by_set),
-    "tau_by_set": ("02_speedup", plots.tau_by_set),
-    "cycle_phases": ("02_speedup", plots.cycle_phases),
-    "predicted": ("02_speedup", plots.predicted_vs_measured),
-    "depth_sweep": ("03_tree_shape", shape_plots.depth_sweep),
-    "cost_curves": ("03_tree_shape", shape_plots.cost_curves),
-    "depth_trap": ("03_tree_shape", shape_plots.depth_trap),
-}
+#: How the heading of the section with the five questions begins.
+QUESTIONS = {"en": "Five questions", "ru": "Пять вопросов"}
 TABLES: dict[str, tuple[str, Callable[[Record, str], Any]]] = {
     "bench": ("00_bench", report_tables.bench),
     "protocol": ("02_speedup", report_tables.protocol),
@@ -49,6 +41,7 @@ TABLES: dict[str, tuple[str, Callable[[Record, str], Any]]] = {
     "depths": ("03_tree_shape", report_tables.depths),
     "picks": ("03_tree_shape", report_tables.picks),
     "pairs": ("05_target_size", report_tables.pairs),
+    "sizes": ("05_target_size", report_tables.shapes),
     "texts": ("06_lossless", report_tables.texts),
     "permutations": ("06_lossless", report_tables.permutations),
 }
@@ -56,12 +49,12 @@ TABLES: dict[str, tuple[str, Callable[[Record, str], Any]]] = {
 
 @dataclass(frozen=True)
 class Report:
-    """A run with the claims, in one language, and the folder that figures go to (its names start at that folder)."""
+    """A run with the claims, in one language; folder: where its figures go, None for a text without figures."""
 
     run: Run
     claims: Sequence[Claim]
     lang: str
-    folder: Path
+    folder: Path | None = None
 
     @cached_property
     def results(self) -> list[Result]:
@@ -82,9 +75,11 @@ class Report:
         environment.globals.update(
             n=self.n, v=self.v, has=self.has, effect=self.effect, figure=self.figure, table=self.table, num=self.num,
             quantity=self.quantity, interval=self.interval, claims=self.claims_table, elsewhere=self.elsewhere,
-            lacking=self.lacking, counts=counts(self.results),
+            lacking=self.lacking, side=self.side, counted=claim_tables.counted(counts(self.results), self.lang),
+            closing=self.closing,
         )  # fmt: skip
-        return environment.get_template(f"report.{self.lang}.md.j2").render(**facts(self.run))
+        text = environment.get_template(f"report.{self.lang}.md.j2").render(**facts(self.run))
+        return re.sub(r"\n{3,}", "\n\n", text)
 
     def n(self, name: str, digits: int | None = None, **arguments: Any) -> str:
         """A number of the run with its unit and its mark, or a dash."""
@@ -104,9 +99,9 @@ class Report:
         """A number in this language."""
         return number(value, digits, self.lang)
 
-    def quantity(self, value: float | None, unit: str) -> str:
+    def quantity(self, value: float | None, unit: str, *, sign: bool = False) -> str:
         """A number with a unit in this language."""
-        return quantity(value, unit, self.lang)
+        return quantity(value, unit, self.lang, sign=sign)
 
     def interval(self, row: Mapping[str, Any], digits: int = 2) -> str:
         """The interval of an effect or of a table's row."""
@@ -131,12 +126,20 @@ class Report:
         same = all(first.header["bench"].get(name) == this.header["bench"].get(name) for name in ("card", "dtype"))
         return None if same else bench_line(this)
 
+    def side(self, name: str) -> str:
+        """The name of one side of an effect."""
+        return claim_tables.side(name, self.lang)
+
+    @property
+    def closing(self) -> dict[str, float]:
+        """How well the article's own figures fit together: the speedup of its cycle, the worst residual in percent."""
+        points = residuals(self.claims)
+        return {"cycle": points[0].predicted, "worst": max(abs(point.percent or 0.0) for point in points)}
+
     def figure(self, name: str) -> str:
         """A figure as a Markdown image, written beside the text; empty where the record holds too little for it."""
-        record, draw = FIGURES[name]
-        try:
-            picture = draw(self.run.records[record], self.lang)
-        except (KeyError, ValueError):
+        picture = draw(self.run, name, self.lang) if self.folder else None
+        if picture is None or self.folder is None:
             return ""
         path = Path("figures") / self.lang / f"{name}.png"
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -146,9 +149,11 @@ class Report:
     def table(self, name: str) -> str:
         """A table in Markdown without its title; empty where the record holds too little for it."""
         record, make = TABLES[name]
+        if not self.has(record):
+            return ""
         try:
             return _bare(make(self.run.records[record], self.lang))
-        except (KeyError, ValueError):
+        except ValueError:  # the summaries' way to say what a record lacks
             return ""
 
     def claims_table(self, name: str) -> str:
@@ -157,6 +162,26 @@ class Report:
         if name == "formula":
             return _bare(claim_tables.formula(residuals(self.claims), self.rows, self.lang))
         return _bare(getattr(claim_tables, name)(rows, self.lang))
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A part of the text, which a notebook shows as such."""
+
+    text: str
+
+    def _repr_markdown_(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def answers(run: Run, claims: Sequence[Claim], lang: str = "en") -> Passage:
+    """The five questions, answered for the bench of this run."""
+    sections = Report(run, claims, lang).markdown().split("\n## ")
+    found = next(section for section in sections if section.startswith(QUESTIONS[lang]))
+    return Passage(unmarked(f"### {found}").strip())
 
 
 def write_report(run: Run, claims: Sequence[Claim], lang: str, folder: Path, *, pdf: bool = False) -> list[Path]:

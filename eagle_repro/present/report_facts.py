@@ -10,6 +10,7 @@ import pandas as pd
 from eagle_repro.measure import summary
 from eagle_repro.measure.claims import Run
 from eagle_repro.measure.records import Record
+from eagle_repro.present.numerals import NO_BREAK, UNKNOWN
 
 #: The records that a run can hold, in the order of the report.
 RECORDS = (
@@ -21,15 +22,14 @@ FURTHER = ("07_domain", "08_stack", "09_batch_context", "10_train_head")
 
 def facts(run: Run) -> dict[str, Any]:
     """The facts of a run, every one of them there, unknown ones as None or empty."""
-    first = next(iter(run.records.values()))
+    first = next(iter(run.records.values()), None)
+    main = run.records.get("02_speedup", first)
     return {
-        "run": run,
-        **_bench(first),
-        "settings": run.records.get("02_speedup", first).header["protocol"],
+        **_bench(first.header["bench"] if first else {}),
+        "settings": dict.fromkeys(("questions", "new_tokens"), UNKNOWN) | (main.header["protocol"] if main else {}),
         "missing": [name for name in RECORDS if name not in run.records],
         "further": [name for name in FURTHER if name not in run.records],
         **_texts(run.records.get("02_speedup")),
-        **_sizes(run.records.get("05_target_size")),
         **_picks(run.records.get("03_tree_shape")),
         "warnings": _warnings(run.records.get("00_bench")),
         "permutation": _rows(run.records.get("06_lossless"), "permutation"),
@@ -38,48 +38,40 @@ def facts(run: Run) -> dict[str, Any]:
     }
 
 
-def _bench(record: Record) -> dict[str, Any]:
-    bench = record.header["bench"]
+def _bench(bench: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "card": bench.get("card") or "unknown card",
+        "card": bench.get("card") or UNKNOWN,
         "device": bench.get("device"),
         "threads": bench.get("threads"),
-        "pair": (bench.get("pair") or {}).get("name"),
-        "dtype": bench.get("dtype"),
-        "stack": bench.get("stack"),
-        "day": ((bench.get("now") or {}).get("utc") or "")[:10],
+        "pair": (bench.get("pair") or {}).get("name") or UNKNOWN,
+        "dtype": bench.get("dtype") or UNKNOWN,
+        "stack": bench.get("stack") or UNKNOWN,
+        "day": ((bench.get("now") or {}).get("utc") or UNKNOWN)[:10],
     }
 
 
 def _texts(record: Record | None) -> dict[str, Any]:
     """Of 02_speedup: its trees, the sets from best to worst with the default tree, where it loses, sampled Russian."""
     if record is None:
-        return {"trees": [], "sets": [], "losing": [], "sampled": None, "loops": None, "identical": None}
+        return {"trees": [], "sets": [], "losing": [], "sampled": None, "loops": None}
     frame = summary.speedup(record)
     greedy = frame[frame["variant"] != "sampled"]
     first = greedy[greedy["variant"] == greedy["variant"].iloc[0]].sort_values("speedup", ascending=False)
     sampled = frame[frame["variant"] == "sampled"].to_dict("records")
     russian = first[first["set"] == "russian"]["loop_share"]
-    known = greedy["identical"].dropna()
     return {
         "trees": [_tree(row) for row in greedy.drop_duplicates("variant").to_dict("records")],
         "sets": first[["set", "domain", "speedup", "speedup_low", "speedup_high", "tau"]].to_dict("records"),
         "losing": list(first.loc[first["speedup"] < 1, "set"]),
         "sampled": sampled[0] if sampled else None,
         "loops": float(russian.iloc[0]) if len(russian) and pd.notna(russian.iloc[0]) else None,
-        "identical": bool(known.all()) if len(known) else None,
         "off": float((frame["predicted"] / frame["speedup"] - 1).abs().max() * 100),
     }
 
 
 def _tree(row: Mapping[Any, Any]) -> dict[str, Any]:
     sizes = {name: int(row[name]) for name in ("total_tokens", "depth", "top_k")}
-    return {"variant": row["variant"], **sizes, "shape": f"({', '.join(map(str, sizes.values()))})"}
-
-
-def _sizes(record: Record | None) -> dict[str, Any]:
-    pairs = sorted(_rows(record, "pair"), key=lambda row: row["target_parameters"])
-    return {"pairs": pairs}
+    return {"variant": row["variant"], **sizes, "shape": f"({f',{NO_BREAK}'.join(map(str, sizes.values()))})"}
 
 
 def _picks(record: Record | None) -> dict[str, Any]:

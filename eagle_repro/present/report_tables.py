@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from eagle_repro.measure import summary, tree_shape
+from eagle_repro.measure import exactness, sizes, summary, tree_shape
 from eagle_repro.measure.records import Record
 from eagle_repro.present.layout import Column, Table, table
 from eagle_repro.present.numerals import NO_BREAK, UNKNOWN, interval, number, quantity
-from eagle_repro.present.report_words import BENCH_NAMES, HEADINGS, TITLES
+from eagle_repro.present.report_words import BENCH_NAMES, HEADINGS, YES_NO
+from eagle_repro.present.words import word
 
 Rows = Iterable[Mapping[Any, Any]]
 #: Heading and cell of a column.
 Cell = tuple[str, Callable[[Mapping[Any, Any]], str]]
+#: Columns of words; numbers stand to the right.
+LEFT = {
+    "set", "tree", "name", "value", "role", "source", "revision", "licence", "rule", "pair", "dtype", "shape", "test",
+}  # fmt: skip
 PHASES = ("draft", "verify", "accept", "commit", "rest", "cycle")
 
 
@@ -37,14 +42,14 @@ def bench(record: Record, lang: str) -> Table:
         "measured": now.get("utc"),
     }
     rows = [{"name": name, "value": value} for name, value in values.items()]
-    return _table("bench", rows, [("name", lambda row: _bench_name(row["name"], lang)), _as_is("value")], lang)
+    return _table(rows, [("name", lambda row: _bench_name(row["name"], lang)), _as_is("value")], lang)
 
 
 def protocol(record: Record, lang: str) -> Table:
     """The settings under which a record was measured."""
     settings = record.header["protocol"]
     rows = [{"name": name, "value": _listed(value)} for name, value in settings.items() if value not in (None, "auto")]
-    return _table("protocol", rows, [_as_is("name"), _as_is("value")], lang)
+    return _table(rows, [_as_is("name"), _as_is("value")], lang)
 
 
 def weights(record: Record, lang: str) -> Table:
@@ -58,7 +63,7 @@ def weights(record: Record, lang: str) -> Table:
         ("weight_mb", lambda row: f"{number(row['weight_bytes'] / 1e6, 0, lang)}{NO_BREAK}MB"),
         _as_is("licence"),
     ]
-    return _table("weights", rows, cells, lang)
+    return _table(rows, cells, lang)
 
 
 def passes(record: Record, lang: str) -> Table:
@@ -70,11 +75,12 @@ def passes(record: Record, lang: str) -> Table:
         ("ms_per_token", lambda row: number(row["ms_per_token"], 3, lang)),
         ("bus", lambda row: quantity(100 * row["utilisation"], "%", lang, digits=0)),
     ]
-    return _table("passes", summary.roofline(record).to_dict("records"), cells, lang)
+    return _table(summary.roofline(record).to_dict("records"), cells, lang)
 
 
 def by_set(record: Record, lang: str) -> Table:
-    """tau and speedup by question set and tree."""
+    """tau and speedup by question set and tree; a set is named once."""
+    rows = _named_once(summary.speedup(record).to_dict("records"), "set")
     cells = [
         _as_is("set"),
         ("tree", _tree),
@@ -85,7 +91,7 @@ def by_set(record: Record, lang: str) -> Table:
         ("against_hf", lambda row: quantity(row["speedup_hf"], "x", lang)),
         ("predicted", lambda row: quantity(row["predicted"], "x", lang)),
     ]
-    return _table("by_set", summary.speedup(record).to_dict("records"), cells, lang)
+    return _table(rows, cells, lang)
 
 
 def phases(record: Record, lang: str) -> Table:
@@ -93,7 +99,7 @@ def phases(record: Record, lang: str) -> Table:
     cells: list[Cell] = [("tree", _tree)]
     cells += [(name, lambda row, name=name: number(row[f"{name}_ms"], 1, lang)) for name in PHASES]  # type: ignore[misc]
     cells += [("plain_step", lambda row: number(row["plain_ms"], 1, lang))]
-    return _table("phases", summary.phases(record).to_dict("records"), cells, lang)
+    return _table(summary.phases(record).to_dict("records"), cells, lang)
 
 
 def depths(record: Record, lang: str) -> Table:
@@ -107,7 +113,7 @@ def depths(record: Record, lang: str) -> Table:
         ("measured", lambda row: quantity(row["measured"], "x", lang)),
         ("interval", lambda row: interval(row["measured_low"], row["measured_high"], 2, lang)),
     ]
-    return _table("depths", rows, cells, lang)
+    return _table(rows, cells, lang)
 
 
 def picks(record: Record, lang: str) -> Table:
@@ -122,58 +128,83 @@ def picks(record: Record, lang: str) -> Table:
         ("measured", lambda row: quantity(row["measured"], "x", lang)),
         ("interval", lambda row: interval(row["measured_low"], row["measured_high"], 2, lang)),
     ]
-    return _table("picks", rows, cells, lang)
+    return _table(rows, cells, lang)
 
 
 def pairs(record: Record, lang: str) -> Table:
-    """Parameters of targets and heads."""
-    rows = [row for row in record.rows if row.get("what") == "pair"]
+    """The trained pairs: parameters, and over all their questions tau and speedup."""
     cells = [
         _as_is("pair"),
         ("target", lambda row: quantity(row["target_parameters"] / 1e6, "M", lang)),
         ("head", lambda row: quantity(row["head_parameters"] / 1e6, "M", lang)),
-        ("share", lambda row: quantity(100 * row["head_parameters"] / row["target_parameters"], "%", lang)),
+        ("share", lambda row: quantity(100 * row["head_share"], "%", lang)),
+        ("tau", lambda row: number(row.get("tau"), 2, lang)),
+        ("interval", lambda row: interval(row.get("tau_low"), row.get("tau_high"), 2, lang)),
+        ("speedup", lambda row: quantity(row.get("speedup"), "x", lang)),
+        ("interval", lambda row: interval(row.get("speedup_low"), row.get("speedup_high"), 2, lang)),
     ]
-    return _table("pairs", rows, cells, lang)
+    return _table(sizes.pairs(record).to_dict("records"), cells, lang)
+
+
+def shapes(record: Record, lang: str) -> Table:
+    """Timing-only pairs: what a step and a cycle cost, and the tau from which the cycle pays; a shape is named once."""
+    rows = _named_once(sizes.timing(record).to_dict("records"), "shape")
+    cells: list[Cell] = [
+        _as_is("shape"),
+        ("head", lambda row: quantity(row["head_parameters"] / 1e6, "M", lang)),
+        ("tree", lambda row: _tree({**row, "total_tokens": row["nodes"]})),
+    ]
+    for name in ("plain", "draft", "verify", "rest", "cycle"):
+        heading = "plain_step" if name == "plain" else name
+        cells.append((heading, lambda row, name=name: number(row[f"{name}_ms"], 1, lang)))  # type: ignore[misc]
+    cells.append(("pays_from", lambda row: number(row["steps"], 2, lang)))
+    return _table(rows, cells, lang)
 
 
 def texts(record: Record, lang: str) -> Table:
-    """Greedy texts against plain decoding, by precision."""
-    sums: dict[str, dict[str, Any]] = {}
-    for row in record.rows:
-        if row.get("what") == "greedy":
-            found, listed = sums.setdefault(row["dtype"], {"dtype": row["dtype"]}), row["mismatches"] or ()
-            tied = sum(bool(each["excused"]) for each in listed)
-            for name, count in (("texts", 1), ("tokens", row["tokens"]), ("tied", tied), ("real", len(listed) - tied)):
-                found[name] = found.get(name, 0) + count
-    cells = [_as_is("dtype")]
-    cells += [(name, lambda row, name=name: number(row[name], 0, lang)) for name in ("texts", "tokens", "tied", "real")]  # type: ignore[misc]
-    return _table("texts", sums.values(), cells, lang)
+    """Greedy texts against plain decoding and a replay, by precision."""
+    cells = [
+        _as_is("dtype"),
+        *((name, lambda row, name=name: number(row[name], 0, lang)) for name in ("questions", "tokens", "identical")),
+        ("per_thousand", lambda row: number(row["per_thousand"], 2, lang)),
+        ("unexcused", lambda row: number(row["unexcused"], 0, lang)),
+        ("worst_gap", lambda row: number(row["worst_gap"], 3, lang)),
+        ("typical_gap", lambda row: number(row["typical_gap"], 2, lang)),
+    ]
+    return _table(exactness.greedy(record).to_dict("records"), cells, lang)
 
 
 def permutations(record: Record, lang: str) -> Table:
-    """The permutation tests on sampled texts."""
-    rows = [row for row in record.rows if row.get("what") == "permutation"]
+    """The permutation tests on sampled texts: the control, the engine, rules that are wrong on purpose."""
+    passed = {True: YES_NO[lang][0], False: YES_NO[lang][1]}
     cells = [
-        _as_is("name"),
-        ("p", lambda row: number(row.get("p"), 4, lang)),
-        ("samples", lambda row: number(row.get("samples"), 0, lang)),
+        ("test", lambda row: word(f"test_{row['name']}", lang, pair=row["pair"])),
+        ("samples", lambda row: number(row["samples"], 0, lang)),
+        ("p", lambda row: number(row["p"], 4, lang)),
+        ("splits_below_005", lambda row: number(row["splits_below_005"], 2, lang)),
+        ("detectable_effect", lambda row: number(row["detectable_effect"], 3, lang)),
+        ("passed", lambda row: passed[bool(row["passed"])]),
     ]
-    return _table("permutations", rows, cells, lang)
+    return _table(exactness.permutations(record).to_dict("records"), cells, lang)
 
 
-def _table(name: str, rows: Rows, cells: Sequence[Cell], lang: str) -> Table:
+def _named_once(rows: Sequence[Mapping[Any, Any]], field: str) -> list[dict[Any, Any]]:
+    """The rows with `field` emptied where it is that of the row above."""
+    above = [None, *(row[field] for row in rows)]
+    return [dict(row) | ({field: ""} if row[field] == last else {}) for row, last in zip(rows, above, strict=False)]
+
+
+def _table(rows: Rows, cells: Sequence[Cell], lang: str) -> Table:
     """A finished table: each row's cells as text, columns of nothing but unknowns left out."""
     listed = list(rows)
     columns = [[cell(row) for row in listed] for _, cell in cells]
     kept = [number for number, column in enumerate(columns) if set(column) != {UNKNOWN}]
     shown = [{str(number): columns[number][place] for number in kept} for place in range(len(listed))]
-    left = {"set", "tree", "name", "value", "role", "source", "revision", "licence", "rule", "pair", "dtype"}
     made = [
-        Column(str(number), HEADINGS[lang].get(cells[number][0], cells[number][0]), right=cells[number][0] not in left)
+        Column(str(number), HEADINGS[lang].get(cells[number][0], cells[number][0]), right=cells[number][0] not in LEFT)
         for number in kept
     ]
-    return table(TITLES[lang][name], shown, made)
+    return table("", shown, made)
 
 
 def _as_is(name: str) -> Cell:
@@ -181,7 +212,7 @@ def _as_is(name: str) -> Cell:
 
 
 def _tree(row: Mapping[Any, Any]) -> str:
-    shape = f"({row['total_tokens']:.0f}, {row['depth']:.0f}, {row['top_k']:.0f})"
+    shape = f"({row['total_tokens']:.0f},{NO_BREAK}{row['depth']:.0f},{NO_BREAK}{row['top_k']:.0f})"
     return f"{shape} T={row['temperature']:g}" if row.get("temperature") else shape
 
 

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-TITLES: dict[str, dict[str, str]] = {
-    "en": {
-        "bench": "The bench", "protocol": "The protocol", "weights": "The weights", "passes": "What a pass costs",
-        "by_set": "tau and speedup by question set", "phases": "Where a cycle's time goes, in milliseconds",
-        "depths": "Depth, with everything else fixed", "picks": "Which tree is chosen by whom",
-        "pairs": "Parameters", "texts": "Greedy texts against plain decoding", "permutations": "Sampled texts",
-    },
-    "ru": {
-        "bench": "Стенд", "protocol": "Протокол", "weights": "Веса", "passes": "Сколько стоит проход",
-        "by_set": "τ и ускорение по наборам вопросов", "phases": "Куда уходит время цикла, миллисекунды",
-        "depths": "Глубина при прочих равных", "picks": "Кто какое дерево выбирает",
-        "pairs": "Параметры", "texts": "Жадные тексты против обычной генерации",
-        "permutations": "Сэмплированные тексты",
-    },
-}  # fmt: skip
 HEADINGS: dict[str, dict[str, str]] = {
     "en": {
         "name": "", "value": "", "weight_mb": "read by a pass", "parameters": "parameters", "ms": "ms",
         "spread": "fastest, slowest", "ms_per_token": "ms a token", "bus": "bus used", "interval": "95%",
         "tree": "tree", "against_plain": "against plain", "against_hf": "against generate",
         "plain_step": "a plain step",
-        "share": "head / target", "tied": "differ at ties", "real": "differ otherwise", "rule": "chosen by",
+        "share": "head / target", "rule": "chosen by", "pays_from": "pays from tau", "questions": "texts",
+        "identical": "equal to plain", "per_thousand": "mismatches per 1,000", "unexcused": "without a tie",
+        "worst_gap": "widest gap", "typical_gap": "typical gap", "splits_below_005": "control p < 0.05",
+        "detectable_effect": "detectable effect", "passed": "as it should be",
     },
     "ru": {
         "name": "", "value": "", "role": "что", "source": "откуда", "revision": "ревизия", "licence": "лицензия",
@@ -33,8 +21,12 @@ HEADINGS: dict[str, dict[str, str]] = {
         "against_hf": "против generate", "predicted": "формула", "measured": "измерено", "draft": "черновик",
         "verify": "проверка", "accept": "выбор", "commit": "запись", "rest": "прочее", "cycle": "цикл",
         "plain_step": "обычный шаг", "depth": "глубина", "rule": "кто выбрал", "pair": "пара", "target": "цель",
-        "head": "голова", "share": "голова / цель", "dtype": "тип", "texts": "текстов", "tied": "расходится на ничьих",
-        "real": "расходится иначе", "samples": "выборок", "p": "p",
+        "head": "голова", "share": "голова / цель", "dtype": "тип", "samples": "выборок", "p": "p",
+        "speedup": "ускорение",
+        "shape": "форма", "pays_from": "окупается с τ", "questions": "текстов", "identical": "равны обычным",
+        "per_thousand": "расхождений на 1000", "unexcused": "без ничьей", "worst_gap": "наибольший разрыв",
+        "typical_gap": "типичный разрыв", "test": "тест", "splits_below_005": "контроль p < 0,05",
+        "detectable_effect": "различимый эффект", "passed": "как надо",
     },
 }  # fmt: skip
 #: Names of bench fields, roles and rules; the rest is the same in both languages.
@@ -50,3 +42,4 @@ BENCH_NAMES: dict[str, dict[str, str]] = {
         "article": "статья",
     },
 }  # fmt: skip
+YES_NO = {"en": ("yes", "no"), "ru": ("да", "нет")}

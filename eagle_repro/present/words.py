@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eagle_repro.measure.records import Record
+from eagle_repro.present.words_comparisons import COMPARISONS
 from eagle_repro.present.words_tree_shape import TREE_SHAPE
 
 
@@ -36,7 +37,7 @@ WORDS: dict[str, dict[str, str]] = {
         "floor_peak": "reading the weights once: {ms} ms at the card's {bandwidth} GB/s",
         "floor_measured": "reading the weights once: {ms} ms at the measured {bandwidth} GB/s",
         "flat_to": "flat to {tokens}\n(within 25%)",
-        "bus": "one token uses\n{share} of the bus",
+        "bus": "a pass over one token uses {share} of that bandwidth",
         "ms": "{ms} ms",
         "speedup_range": "The same method gives {high}x on {best} and {low}x on {worst}",
         "speedup_one": "Speedup on {best}: {high}x",
@@ -57,7 +58,7 @@ WORDS: dict[str, dict[str, str]] = {
         "rest": "rest",
         "predicted": "predicted by the cost formula",
         "measured": "measured",
-        "formula": "The cost formula is within {percent}% of the measured speedup",
+        "formula": "The cost formula is off by at most {percent}%",
         "default": "default tree {shape}",
         "small": "small tree {shape}",
         "shallow": "shallow tree {shape}",
@@ -75,7 +76,7 @@ WORDS: dict[str, dict[str, str]] = {
         "floor_peak": "прочитать веса один раз: {ms} мс при {bandwidth} ГБ/с карты",
         "floor_measured": "прочитать веса один раз: {ms} мс при измеренных {bandwidth} ГБ/с",
         "flat_to": "плоско до {tokens}\n(в пределах 25%)",
-        "bus": "на одном токене шина\nзагружена на {share}",
+        "bus": "проход на одном токене использует {share} этой полосы",
         "ms": "{ms} мс",
         "speedup_range": "Один и тот же метод: {high}x на {best} и {low}x на {worst}",
         "speedup_one": "Ускорение на {best}: {high}x",
@@ -96,7 +97,7 @@ WORDS: dict[str, dict[str, str]] = {
         "rest": "прочее",
         "predicted": "предсказано формулой",
         "measured": "измерено",
-        "formula": "Формула стоимости предсказывает ускорение с точностью до {percent}%",
+        "formula": "Формула стоимости ошибается не более чем на {percent}%",
         "default": "дерево по умолчанию {shape}",
         "small": "малое дерево {shape}",
         "shallow": "мелкое дерево {shape}",
@@ -105,5 +106,5 @@ WORDS: dict[str, dict[str, str]] = {
         "interval": "усы: 95% бутстрэп-интервал по вопросам",
     },
 }
-for _lang, _words in TREE_SHAPE.items():
-    WORDS[_lang] |= _words
+for _lang in WORDS:
+    WORDS[_lang] |= TREE_SHAPE[_lang] | COMPARISONS[_lang]

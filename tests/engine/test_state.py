@@ -208,10 +208,10 @@ def test_a_user_can_train_the_target_after_a_run(own_pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
-@pytest.mark.parametrize("after", [0, 1], ids=["in the prefill", "in a cycle"])
+@pytest.mark.parametrize(("after", "budget"), [(0, 1), (0, 8), (1, 8)], ids=["only token", "prefill", "cycle"])
 @pytest.mark.parametrize("method", METHODS)
 def test_logits_that_are_not_finite_stop_the_run(
-    method: str, after: int, value: float, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    method: str, after: int, budget: int, value: float, pair: Pair
 ) -> None:
     passes = iter(range(100))
 
@@ -224,7 +224,7 @@ def test_logits_that_are_not_finite_stop_the_run(
     hook = pair.target.decoder.layers[3].register_forward_hook(overflow)
     try:
         with pytest.raises(NonFiniteLogits, match="not finite in torch.float32"):
-            er.generate(pair, PROMPT, method=method, shape=TREE, max_new_tokens=8, stop="never")
+            er.generate(pair, PROMPT, method=method, shape=TREE, max_new_tokens=budget, stop="never")
     finally:
         hook.remove()
     require_unchanged(before, pair.target)

@@ -18,6 +18,7 @@ from eagle_repro.measure import summary
 @pytest.fixture
 def protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Protocol:
     monkeypatch.setattr(roofline, "CONTEXT", 24)
+    monkeypatch.setattr(roofline, "LEAST_REPEATS", 3)
     monkeypatch.setitem(roofline.TOKENS, "smoke", (1, 2, 4))
     monkeypatch.setitem(roofline.BUFFER_BYTES, "smoke", 2**16)
     return build_protocol({}, {"profile": "smoke"}, {"out": str(tmp_path)})

@@ -32,7 +32,7 @@ def writes(monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
 
 
 def built(out: Path, **settings: Any) -> Protocol:
-    small = {"sets": SETS, "questions": 2, "new_tokens": TOKENS, "total_tokens": 16, "depth": 3, "top_k": 4}
+    small = {"sets": SETS, "questions": 2, "new_tokens": TOKENS, "total_tokens": 12, "depth": 2, "top_k": 5}
     return build_protocol({}, {"profile": "smoke"}, {**small, "out": str(out), **settings})
 
 
@@ -76,7 +76,7 @@ def test_every_question_is_written_every_way_to_equally_many_tokens(record: Reco
 def test_rows_say_mode_tree_domain_and_what_was_accepted(record: Record) -> None:
     row = next(row for row in record.rows if row["key"].startswith("russian/") and "/eagle/default/0" in row["key"])
     shape = (row["total_tokens"], row["depth"], row["top_k"], row["levels"])
-    assert (row["method"], row["variant"], shape) == ("eagle", "default", (16, 3, 4, 4))
+    assert (row["method"], row["variant"], shape) == ("eagle", "default", (12, 2, 5, 3))
     assert (row["domain"], row["language"], row["prompt_tokens"] > 0) == ("out", "ru", True)
     assert row["tau"] == pytest.approx(sum(row["accepted"]) / len(row["accepted"]) + 1)
     plain = next(row for row in record.rows if "/plain/-/0" in row["key"])

@@ -167,6 +167,16 @@ def test_no_checkout_means_no_revision(tmp_path: Path) -> None:
     assert bench.git_revision(tmp_path) is None
 
 
+def test_a_copy_without_history_may_state_its_revision(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EAGLE_REPRO_REVISION", "abc123")
+    elsewhere = tmp_path / "copy"
+    elsewhere.mkdir()
+    assert bench.git_revision(elsewhere) == "abc123 (stated)"
+    assert "stated" not in str(bench.git_revision(checkout / "package"))
+
+
 def test_variables_of_a_git_hook_do_not_mislead(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(checkout / "nowhere"))
     assert bench.git_revision(checkout / "package") is not None

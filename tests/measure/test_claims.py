@@ -211,6 +211,7 @@ def test_every_number_of_the_article_is_there_once() -> None:
         (lambda c: c.update(kind="direction"), "rule None is unknown"),
         (lambda c: c.update(kind="opinion"), "kind 'opinion' is unknown"),
         (lambda c: c.update(id="speedup_chat"), "more than once"),
+        (lambda c: c.update(id="pass_ms"), "pass_ms: its id is the name of another number"),
     ],
 )
 def test_a_claim_that_does_not_fit_the_form_is_refused_by_name(
@@ -283,7 +284,8 @@ def test_a_text_without_marks_is_refused_and_marks_in_code_are_no_marks(article:
     ("written", "value", "right"),
     [
         ("2.6", 2.649, True), ("2.6", 2.651, False), ("2.60", 2.649, False), ("3", 3.4, True), ("3", 2.4, False),
-        ("2,6x", 2.6, True), ("1,234", 1234.3, True), ("1,234", 1.2341, True), ("1 234,5", 1234.5, True),
+        ("2,6x", 2.6, True), ("1,234", 1234.3, True), ("1,234", 1.2341, True),
+        ("1\u00a0234,5", 1234.5, True), ("1\u202f234", 1234.4, True),
         ("−0.5", -0.52, True), ("-0.5", 0.5, False), ("39%", 39.02, True), ("44.7 ms", 44.8, False),
     ],
 )  # fmt: skip

@@ -19,12 +19,10 @@ def logits_after(pair: Pair, ids: list[int]) -> torch.Tensor:
     return pair.target.model(torch.tensor([PROMPT + ids]), use_cache=False).logits[0, -1]
 
 
-def test_the_check_passes_the_targets_own_text_in_one_pass(
-    pair: Pair, text: Text, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    passes = []
+def test_the_check_passes_the_targets_own_text_in_one_pass(pair: Pair, text: Text) -> None:
+    ids, passes = text(PROMPT, 30), []
     hook = pair.target.model.register_forward_hook(lambda *_: passes.append(1))
-    report = er.lossless.check(pair, PROMPT, text(PROMPT, 30))
+    report = er.lossless.check(pair, PROMPT, ids)
     hook.remove()
     assert (report.verdict, report.mismatches, report.tokens, report.ok) == ("identical", [], 30, True)
     assert len(passes) == 1

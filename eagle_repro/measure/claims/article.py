@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from eagle_repro.measure.claims.directions import RULES
-from eagle_repro.measure.claims.numbers import check_name
+from eagle_repro.measure.claims.numbers import UNIT_OF, check_name
 
 Kind = Literal["value", "direction", "published"]
 Words = Mapping[str, str]
@@ -109,6 +109,8 @@ def _check(claim: Claim) -> None:
         raise ValueError("a value needs a measure, and a tolerance above 0 with its reason")
     if claim.measure:
         check_name(claim.measure["name"], {name: given for name, given in claim.measure.items() if name != "name"})
+        if claim.id in UNIT_OF and dict(claim.measure) != {"name": claim.id}:
+            raise ValueError("its id is the name of another number: a text that marks it would be ambiguous")
     elif not claim.record:
         raise ValueError("a measure, or the record that would hold it, is needed")
 

@@ -24,7 +24,8 @@ from eagle_repro.measure.claims.verdicts import check_one
 
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 ANY = re.compile(r"<!--\s*(?:n:\s*(?P<what>.*?)|(?P<end>/n))\s*-->", re.DOTALL)
-NUMBER = re.compile(r"[-+−]?\d+(?:[  ,]\d{3})*(?:[.,]\d+)?")
+SPACES = "\u00a0\u202f"  # no-break ones, which set thousands apart
+NUMBER = re.compile(rf"[-+−]?\d+(?:[{SPACES},]\d{{3}})*(?:[.,]\d+)?")
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def _argument(pair: str) -> tuple[str, Any]:
 def _readings(written: str) -> Iterator[tuple[float, float]]:
     """The numbers that a text can mean, each with half of its last digit; 1,234 can be two."""
     text = NUMBER.findall(written)[0].replace("−", "-")
-    text = re.sub(r"[  ]", "", text)
+    text = re.sub(f"[{SPACES}]", "", text)
     readings = {text.replace(",", "")} if re.search(r",\d{3}(?!\d)", text) else set()
     readings |= {text.replace(",", ".")} if text.count(",") + text.count(".") <= 1 else set()
     for reading in readings:

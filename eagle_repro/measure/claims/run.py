@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from eagle_repro.measure.lines import RecordError
-from eagle_repro.measure.records import Record, partial_path, read_record
+from eagle_repro.measure.records import Record, read_record
+
+T = TypeVar("T")
+REPORT = "11_report"  # says what the others say, so that it is no evidence itself
 
 
 class NotMeasured(Exception):
@@ -28,6 +31,7 @@ class Run:
     name: str
     records: Mapping[str, Record]
     states: Mapping[str, str] = field(default_factory=dict)
+    _made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def record(self, name: str) -> Record:
         """The finished record `name`. Raises NotMeasured."""
@@ -37,13 +41,21 @@ class Run:
 
     def rows(self, name: str, what: str | None = None) -> pd.DataFrame:
         """The run rows of a record; `what`: only those that name it so. Raises NotMeasured where there are none."""
-        frame = self.record(name).frame("run")
+        record = self.record(name)
+        frame = self.once(("frame", name), lambda: record.frame("run"))
         if what is not None:
             frame = frame[frame["what"] == what] if "what" in frame else frame.iloc[:0]
         if frame.empty:
             raise NotMeasured(name, f"no rows of {what}" if what else "no rows")
         # A column that only rows of another kind fill says nothing here.
         return frame.dropna(axis="columns", how="all").reset_index(drop=True)
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """What `make` gives, made once a run: many claims look at the same rows."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,8 @@ def read_run(folder: Path | str) -> Run:
         raise FileNotFoundError(f"{folder} is no folder: name one with records (NN_NAME.jsonl), as run --out makes it")
     records, states = {}, {}
     for path in sorted(folder.glob("[0-9][0-9]_*.jsonl")):
+        if path.stem == REPORT:
+            continue
         try:
             record = read_record(path)
         except RecordError:
@@ -76,7 +90,7 @@ def read_run(folder: Path | str) -> Run:
             states[path.stem] = "unfinished"
     for partial in folder.glob("[0-9][0-9]_*.jsonl.partial"):
         name = partial.name.removesuffix(".jsonl.partial")
-        if name not in records and partial_path(folder / f"{name}.jsonl") == partial:
+        if name not in records and name != REPORT:
             states[name] = "unfinished"
     if not records and not states:
         raise FileNotFoundError(f"{folder} holds no records: name a folder with NN_NAME.jsonl files, or measure first")

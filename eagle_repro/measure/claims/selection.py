@@ -40,13 +40,13 @@ class Selected:
 def roofline(run: Run) -> pd.DataFrame:
     """What a pass costs by its tokens (see summary.roofline)."""
     run.rows(ROOFLINE)
-    return summary.roofline(run.record(ROOFLINE))
+    return run.once("roofline", lambda: summary.roofline(run.record(ROOFLINE)))
 
 
 def phase_row(run: Run, tree: Sequence[int | None]) -> tuple[Mapping[Any, Any], Conditions]:
     """The phases of a cycle with the tree nearest to (total_tokens, depth, top_k) (see summary.phases)."""
     texts(run)
-    frame = summary.phases(run.record(SPEEDUP))
+    frame = run.once("phases", lambda: summary.phases(run.record(SPEEDUP)))
     frame = frame[frame["verify_ms"].notna()] if len(frame) else frame
     if frame.empty:
         raise NotMeasured(SPEEDUP, "no instrumented cycles")
@@ -120,6 +120,10 @@ def depth_sweep(run: Run) -> tuple[dict[int, Ways], Conditions]:
     From measured texts where both ends of the sweep were measured, else from replayed acceptance with the measured cost
     of a cycle ("how" in the conditions says which).
     """
+    return run.once("depth sweep", lambda: _depth_sweep(run))
+
+
+def _depth_sweep(run: Run) -> tuple[dict[int, Ways], Conditions]:
     record = run.record(SHAPES)
     try:
         known = study(record)
@@ -127,8 +131,11 @@ def depth_sweep(run: Run) -> tuple[dict[int, Ways], Conditions]:
         raise NotMeasured(SHAPES, "no depth sweep") from None
     points = known.points[known.points["sweep"] == "depth"].sort_values("depth").to_dict("records")
     shapes = {int(point["depth"]): Shape(*(int(point[name]) for name in TREE)) for point in points}
-    for how, totals in (("measured", _measured), ("replayed", _replayed)):
-        found = {depth: ways for depth, shape in shapes.items() if (ways := totals(known, shape))}
+    texts = _swept(run)
+    texts = texts[texts["domain"] == "in"]
+    sources = {"measured": lambda shape: _measured(texts, shape), "replayed": lambda shape: _replayed(known, shape)}
+    for how, totals in sources.items():
+        found = {depth: ways for depth, shape in shapes.items() if (ways := totals(shape))}
         if len(found) > 1 and {min(shapes), max(shapes)} <= set(found):
             return found, conditions(record) | {"how": how}
     raise NotMeasured(SHAPES, "no depth sweep")
@@ -169,9 +176,14 @@ def two_pairs(run: Run) -> tuple[Ways, Ways, Conditions]:
 
 def pair_row(run: Run, pair: str) -> Mapping[Any, Any]:
     """Parameters of target and head of a pair: from 05_target_size, or from the weights of 00_bench."""
-    rows: list[Mapping[Any, Any]] = []
+    rows: list[dict[Any, Any]] = []
     with contextlib.suppress(NotMeasured):
-        rows = [row | {"record": SIZE} for row in run.rows(SIZE, "pair").to_dict("records")]
+        rows = run.rows(SIZE, "pair").to_dict("records")
+    with contextlib.suppress(NotMeasured):
+        # Timing-only pairs have the weights' shapes and no trained weights, so that their counts are as good.
+        timed = run.rows(SIZE, "timing").drop_duplicates("shape").to_dict("records")
+        rows += [row | {"pair": row["shape"]} for row in timed if "head_parameters" in row]
+    rows = [row | {"record": SIZE} for row in rows]
     if not any(row["pair"] == pair for row in rows) and BENCH in run.records:
         rows.insert(0, _bench_pair(run))
     if not rows:
@@ -188,7 +200,7 @@ def half_precision(run: Run) -> tuple[pd.DataFrame, Conditions]:
     return half, conditions(run.record(LOSSLESS)) | {"dtype": half["dtype"].iloc[0]}
 
 
-def _bench_pair(run: Run) -> Mapping[Any, Any]:
+def _bench_pair(run: Run) -> dict[Any, Any]:
     record = run.record(BENCH)
     weights = {row["role"]: row["parameters"] for row in record.rows if row.get("key", "").startswith("weights/")}
     name = (record.header["bench"].get("pair") or {}).get("name")
@@ -213,12 +225,10 @@ def _swept(run: Run) -> pd.DataFrame:
     return headline(run.rows(SHAPES, "shape"))
 
 
-def _measured(known: Study, shape: Shape) -> Ways:
-    """Totals of the in-domain texts that were written with this tree, and of plain ones."""
-    runs = headline(known.runs)
-    runs = runs[runs["domain"] == "in"]
-    same = (runs[list(TREE)] == list(shape)).all(axis=1)
-    return aligned({"plain": runs[runs["method"] == "plain"], "eagle": runs[same & (runs["method"] == "eagle")]})
+def _measured(texts: pd.DataFrame, shape: Shape) -> Ways:
+    """Totals of the texts that were written with this tree, and of plain ones."""
+    same = (texts[list(TREE)] == list(shape)).all(axis=1)
+    return aligned({"plain": texts[texts["method"] == "plain"], "eagle": texts[same & (texts["method"] == "eagle")]})
 
 
 def _replayed(known: Study, shape: Shape) -> Ways:

@@ -103,6 +103,13 @@ def judge(claim: Claim, found: Found) -> Result:
     return Result(claim, verdict, found, off=off, other={})
 
 
+def stated_as_found(claim: Claim, steps: float = 0.0) -> Found:
+    """What a run on the article's bench would say that lies so many tolerances above the article (a range: its end)."""
+    values = claim.stated[-1:] if claim.is_range else claim.stated
+    moved = tuple(float(value + steps * claim.tolerance) for value in values)
+    return Found(moved if len(moved) > 1 else moved[0], "made-up", dict(claim.conditions or {}))
+
+
 def deviation(claim: Claim, values: Sequence[float]) -> float:
     """How far the farthest value is from what was stated: from its own number, or from the nearer end of the range."""
     if claim.is_range:

@@ -1,0 +1,218 @@
+"""The report says what the records say, in both languages, and its words follow its numbers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eagle_repro.measure.claims import Run, check
+from eagle_repro.measure.claims.marks import check_text
+from eagle_repro.present import claim_tables
+from eagle_repro.present.gallery import FIGURES, gallery
+from eagle_repro.present.numerals import as_stated, interval, number, quantity
+from eagle_repro.present.pages import write_pdf
+from eagle_repro.present.report import LANGUAGES, TABLES, Report, answers, write_report
+from tests.made_up import CLAIMS, NAMES, made_up_run
+
+CYRILLIC = re.compile(r"[а-яё]", re.IGNORECASE)
+
+
+@pytest.fixture(scope="module")
+def article() -> Run:
+    return made_up_run()
+
+
+@pytest.fixture(scope="module")
+def texts(article: Run) -> dict[str, str]:
+    """The text without figures, by language."""
+    return {lang: Report(article, CLAIMS, lang).markdown() for lang in LANGUAGES}
+
+
+@pytest.fixture(scope="module")
+def folder(article: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with its figures, in Russian."""
+    place = tmp_path_factory.mktemp("report")
+    write_report(article, CLAIMS, "ru", place)
+    return place
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_marked_number_of_a_report_agrees_with_the_records(lang: str, texts: dict, article: Run) -> None:
+    found = check_text(texts[lang], CLAIMS, article)
+    assert len(found) > 30
+    assert [mark for mark in found if not mark.ok] == []
+
+
+def test_a_report_of_another_run_fails_against_this_one(texts: dict) -> None:
+    other = made_up_run({"speedup_code": 2.2})
+    wrong = {mark.what for mark in check_text(texts["en"], CLAIMS, other) if not mark.ok}
+    assert "speedup set=humaneval" in wrong
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_text_has_no_holes(lang: str, texts: dict) -> None:
+    assert not re.search(r"\bNone\b|\bnan\b|\{\{|\{%|\}\}|\n\n\n", texts[lang])
+    # 0.31 or less beside a unit is an unknown value only in tables, where a dash stands for it.
+    prose = [line for line in texts[lang].splitlines() if not line.startswith(("|", ">"))]
+    assert not [line for line in prose if re.search(r"-->—<|\( ?—|— ?(?:x|ms|мс|%)", line)]
+
+
+def test_both_languages_have_the_same_sections_tables_and_marks(texts: dict) -> None:
+    for pattern in (r"^#+ ", r"^\| ---", r"<!--n:([^>]*)-->"):
+        found = {lang: len(re.findall(pattern, text, re.MULTILINE)) for lang, text in texts.items()}
+        # Where Russian declines a number with its noun, it is written without a mark.
+        assert abs(found["en"] - found["ru"]) <= 1, (pattern, found)
+    assert CYRILLIC.search(texts["ru"]) and not CYRILLIC.search(texts["en"])
+
+
+def test_numbers_are_written_as_the_language_does(texts: dict) -> None:
+    assert "2.60x" in texts["en"] and "3,440 MB" in texts["en"].replace("\u00a0", " ")
+    assert "2,60x" in texts["ru"] and "3\u00a0440\u00a0MB" in texts["ru"]
+    prose = re.sub(
+        r"<!--.*?-->|`[^`]*`|^\|.*$|^>.*$|T4.*?\d\.\d\w|Qwen\S+|qwen\S+|\d{4}-\d\d-\d\d", "", texts["ru"], flags=re.M
+    )
+    assert re.findall(r"\d\.\d", prose) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "en", "ru"),
+    [
+        ({"speedup_russian": 0.6}, "loses on `russian`", "проигрывает на `russian`"),
+        ({"speedup_russian": 1.0}, "neither gains nor loses on `russian`", "не выигрывает и не проигрывает на `russian`"),
+        ({"speedup_code": 1.9, "speedup_english": 1.8}, "gains on `mt_bench`", "выигрывает на `mt_bench`"),
+        ({"speedup_five_hf": 2.5}, "The slower baseline makes the method look 23% better", "приукрашивает метод на"),
+        ({"memory_ratio": 1.25}, "little overhead left", "почти не осталось"),
+        ({"flat_until": 200, "pass_192_ms": 90.0}, "up to 128", "до 128"),
+        ({"tau_tree": 1.5}, "In the article a tree beats a chain; that does not hold here", "здесь это не так"),
+    ],
+)  # fmt: skip
+def test_words_follow_the_numbers(said: dict, en: str, ru: str) -> None:
+    run = made_up_run(said)
+    for lang, words in (("en", en), ("ru", ru)):
+        text = re.sub(r"<!--.*?-->", "", Report(run, CLAIMS, lang).markdown())
+        assert words in text.replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_what_is_not_there_is_named_and_not_made_up(lang: str) -> None:
+    run = replace(made_up_run(only=["00_bench", "01_roofline"]), states={"03_tree_shape": "unfinished"})
+    text = Report(run, CLAIMS, lang).markdown()
+    unfinished = {"en": "`03_tree_shape`: unfinished", "ru": "`03_tree_shape`: не закончено"}[lang]
+    assert unfinished in text
+    assert all(f"`{name}`" in text for name in NAMES if name not in run.records)
+    assert {mark.what.split()[0] for mark in check_text(text, CLAIMS, run)} <= {
+        "pass_ms",
+        "flat_until",
+        "bus_share",
+        "memory_ratio",
+    }
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_run_without_records_still_gives_a_text(lang: str) -> None:
+    text = Report(Run("nothing", {}), CLAIMS, lang).markdown()
+    assert all(f"`{name}`" in text for name in NAMES)
+
+
+def test_a_section_from_another_bench_says_so(article: Run) -> None:
+    record = article.record("05_target_size")
+    moved = replace(record, header=record.header | {"bench": record.header["bench"] | {"card": "NVIDIA H200"}})
+    other = replace(article, records=article.records | {"05_target_size": moved})
+    text = Report(other, CLAIMS, "en").markdown()
+    assert text.count("from another bench than the rest") == 1
+    assert "NVIDIA H200" in text and "NVIDIA H200" not in Report(article, CLAIMS, "en").markdown()
+
+
+def test_answers_are_the_five_questions_alone(article: Run) -> None:
+    for lang in LANGUAGES:
+        text = answers(article, CLAIMS, lang).text
+        assert re.findall(r"^\*\*(\d)\.", text, re.MULTILINE) == list("12345")
+        assert text.count("#") == 3 and "<!--" not in text
+
+
+# The page.
+
+
+def test_a_page_carries_its_figures_and_nothing_from_elsewhere(folder: Path) -> None:
+    page, text = ((folder / f"report.ru.{end}").read_text(encoding="utf-8") for end in ("html", "md"))
+    figures = re.findall(r"!\[[^]]+\]\((figures/ru/\w+\.png)\)", text)
+    assert len(figures) == len(set(figures)) == len(FIGURES)
+    assert all((folder / path).stat().st_size > 10_000 for path in figures)
+    assert page.count('src="data:image/png;base64,') == len(figures)
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    assert "<!--" not in page and "|---" not in page
+    assert page.count("<table>") == text.count("\n| ---") and len(TABLES) < page.count("<table>")
+    assert '<html lang="ru">' in page and "<title>Что даёт спекулятивное декодирование" in page
+
+
+def test_figures_of_a_russian_report_have_decimal_commas(article: Run) -> None:
+    picture = gallery(article, ["speedup_by_set"], "ru").pictures[0]
+    texts = [text.get_text() for text in picture.figure.findobj(lambda each: hasattr(each, "get_text"))]
+    assert "2,60x на humaneval" in picture.finding and "2,60x" in texts
+    assert not [text for text in texts if re.search(r"\d\.\d+x", text)]
+    assert any("torch 2.10.0" in text for text in texts)
+    assert picture.png() == picture.png()
+
+
+def test_a_gallery_leaves_out_what_the_run_cannot_draw() -> None:
+    run = made_up_run(only=["01_roofline"])
+    shown = gallery(run, ["roofline", "speedup_by_set"])
+    assert len(shown.pictures) == 1
+    assert shown._repr_html_().count("<img") == 1
+    assert gallery(Run("nothing", {}), ["roofline"])._repr_html_() == "<p>n/a</p>"
+
+
+def test_another_language_is_refused(article: Run, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="reports are written in en and ru"):
+        write_report(article, CLAIMS, "de", tmp_path)
+
+
+def test_a_pdf_without_its_library_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "weasyprint", None)
+    with pytest.raises(RuntimeError, match=r"a PDF needs WeasyPrint.*eagle-repro\[pdf\]") as caught:
+        write_pdf("<html></html>", tmp_path / "x.pdf")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "x.pdf").exists()
+
+
+# The tables of claims.
+
+
+def test_tables_of_claims_say_the_verdict_and_what_is_behind_it(article: Run) -> None:
+    rows = [result.as_row() for result in check(CLAIMS, made_up_run({"speedup_code": 3.0}, only=["02_speedup"]))]
+    text = claim_tables.values(rows).text()
+    assert re.search(r"Speedup on code +2\.6x +3\.00x +differs +by \+0\.40x, tolerance 0\.20x", text)
+    assert re.search(r"Tau of the chain +1\.64 +— +not measured here +04_chain_vs_tree: not measured", text)
+    assert "Another bench" not in text
+    moved = {name: replace(record, header=record.header | {"bench": record.header["bench"] | {"card": "L4"}})
+             for name, record in article.records.items()}  # fmt: skip
+    elsewhere = claim_tables.values([result.as_row() for result in check(CLAIMS, Run("l4", moved))], "ru").text()
+    assert "Другой стенд: карта L4 (в статье T4)." in elsewhere
+    assert "воспроизвелось" in elsewhere  # what no card changes: the parameters of heads
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (number(1234.5, 1, "en"), "1,234.5"),
+        (number(1234.5, 1, "ru"), "1\u00a0234,5"),
+        (number(-0.04, 1, "en"), "0.0"),
+        (number(-0.06, 1, "en", sign=True), "−0.1"),
+        (number(0.06, 1, "en", sign=True), "+0.1"),
+        (number(float("nan"), 1, "en"), "—"),
+        (quantity(25, "%", "ru", digits=0), "25\u00a0%"),
+        (quantity(1720, "M", "en"), "1,720\u00a0M"),
+        (interval(1, 2, 1, "ru"), "[1,0;\u00a02,0]"),
+        (interval(None, 2, 1, "en"), "—"),
+        (as_stated([1.04, 1.1], "x", "en", is_range=True), "1.04–1.10x"),
+        (as_stated([-3, 3], "%", "en", is_range=True), "−3 to 3%"),
+        (as_stated([8.0], "%", "en"), "8.0%"),
+        (as_stated([2.78, 2.9], "tau", "ru"), "2,78; 2,90"),
+    ],
+)
+def test_numerals(written: str, text: str) -> None:
+    assert written == text
