@@ -136,11 +136,12 @@ def compare(args: argparse.Namespace) -> int:
         raise FileNotFoundError(f"{args.left} and {args.right} have no record in common: measure the same one in both")
     names = [folder.resolve().name for folder in folders]
     names = names if names[0] != names[1] else ["left", "right"]
-    records = [read_record(folder / f"{shared[-1]}.jsonl") for folder in folders]
+    compared = "02_speedup" if "02_speedup" in shared else shared[0]
+    records = [read_record(folder / f"{compared}.jsonl") for folder in folders]
     bench = summary.bench_differences(*records)
     tables.show(console.differences(bench, names))
-    document: dict[str, Any] = {"compared": shared[-1], "bench": as_rows(bench.astype(str))}
-    if shared[-1] == "02_speedup":
+    document: dict[str, Any] = {"compared": compared, "bench": as_rows(bench.astype(str))}
+    if compared == "02_speedup":
         frame = summary.side_by_side(*records)
         print()
         tables.show(console.side_by_side(frame, names))

@@ -227,7 +227,7 @@ NUMBERS: dict[str, Callable[..., Found]] = {name: globals()[name] for name in UN
 def find(run: Run, name: str, arguments: Mapping[str, Any]) -> Found:
     """The number `name` with its arguments. Raises NotMeasured, and ValueError for a name or arguments unknown here."""
     check_name(name, arguments)
-    return NUMBERS[name](run, **arguments)
+    return run.once((name, *sorted(arguments.items())), lambda: NUMBERS[name](run, **arguments))
 
 
 def check_name(name: str, arguments: Mapping[str, Any]) -> None:

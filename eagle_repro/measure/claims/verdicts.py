@@ -80,7 +80,8 @@ def check_one(claim: Claim, run: Run) -> Result:
     """One claim beside the run."""
     try:
         if claim.rule:
-            effect = RULES[claim.rule](run)
+            rule = RULES[claim.rule]
+            effect = run.once(claim.rule, lambda: rule(run))
             return Result(claim, effect.verdict, effect=effect)
         if not claim.measure:
             raise NotMeasured(str(claim.record), run.states.get(str(claim.record), "missing"))
