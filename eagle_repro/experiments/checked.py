@@ -24,12 +24,12 @@ from eagle_repro.experiments.roofline import Passes
 from eagle_repro.experiments.sampling import first_probabilities, sample_texts
 from eagle_repro.experiments.session import load_quietly
 from eagle_repro.measure import lossless
-from eagle_repro.measure.cost import PhaseCosts
+from eagle_repro.measure.cost import PhaseCosts, flat_until
 from eagle_repro.measure.cost import speedup as predicted_speedup
 from eagle_repro.measure.curves import REFERENCE_DIVISORS, reference_pick
 from eagle_repro.measure.permutation import two_sample
 from eagle_repro.measure.replay import replay
-from eagle_repro.measure.roofline import CARDS, bus_utilisation, flat_until
+from eagle_repro.measure.roofline import CARDS, bus_utilisation
 from eagle_repro.measure.stats import Work, chain_acceptance, measured_speedup, tau
 from eagle_repro.sources.pairs import SHAPES as PUBLISHED
 from eagle_repro.sources.pairs import PairShape

@@ -12,7 +12,7 @@ from eagle_repro.measure import lossless
 from eagle_repro.measure.records import RecordWriter
 from eagle_repro.measure.timing import TimedRun, alternate
 
-WARM_UP_TOKENS = 4  # on a CPU nothing is compiled or captured, so that a few tokens warm up as well as a whole run
+WARM_UP_TOKENS = 4  # nothing is compiled or captured in eager, so that a few tokens warm up as well as a whole run
 Runs = Iterable[TimedRun[Generation]]
 
 
@@ -31,9 +31,8 @@ def alternated(
     repeats = range(protocol.repeats)
     if all(skip(name, item, repeat) for name in named for item in range(len(items)) for repeat in repeats):
         return
-    on_gpu = pair.device != "cpu"
     for way in ways:
-        write_text(pair, way, items[0], protocol.new_tokens if on_gpu else WARM_UP_TOKENS)
+        write_text(pair, way, items[0], WARM_UP_TOKENS)
     yield from alternate(methods, items, device=pair.device, warmup=0, repeats=protocol.repeats, skip=skip)
 
 

@@ -224,7 +224,9 @@ def require_speed(dtype: str, device: str) -> None:
 def _one_precision(writer: RecordWriter, pair: Pair, protocol: Protocol, questions: int) -> Iterator[None]:
     shape = TreeShape(*GREEDY_TREE[protocol.profile]) if protocol.profile in GREEDY_TREE else protocol.trees["default"]
     items = read_items(replace(protocol, questions=questions), pair)
-    first = {item.set: item for item in reversed(items)}
+    first: dict[str, Item] = {}
+    for item in items:
+        first.setdefault(item.set, item)
     for item in items:
         key = f"greedy/{pair.dtype}/{item.set}/{item.question}"
         if not writer.has(key):

@@ -86,3 +86,20 @@ def _levels(depth: int) -> int:
     if depth < 0:
         raise ValueError(f"depth {depth} was given: 0 or more is needed (depth 0 drafts one level)")
     return depth + 1
+
+
+def flat_until(tokens: Sequence[int], seconds: Sequence[float], tolerance: float = 0.25) -> int:
+    """The largest token count up to which a pass costs at most (1 + tolerance) times the pass of one token.
+
+    Every smaller measured count keeps to it as well. If all do, this is the last count: the curve is flat at least
+    up to there. tokens: rising, from 1; seconds: of each pass. Raises ValueError for anything else.
+    """
+    rising = list(tokens) == sorted(set(tokens))
+    if len(tokens) != len(seconds) or not rising or not tokens or tokens[0] != 1:
+        raise ValueError(f"token counts {list(tokens)} with {len(seconds)} times: rising counts from 1 are needed")
+    flat = 1
+    for count, cost in zip(tokens, seconds, strict=True):
+        if cost > (1 + tolerance) * seconds[0]:
+            break
+        flat = count
+    return flat

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from eagle_repro.measure import tree_shape
+from eagle_repro.measure import cost, tree_shape
 from eagle_repro.measure.cost import PhaseCosts, phase_costs
 from eagle_repro.measure.cost import speedup as predicted_speedup
 from eagle_repro.measure.records import Record
@@ -57,9 +57,7 @@ def roofline(record: Record) -> pd.DataFrame:
 
 def flat_until(frame: pd.DataFrame) -> int:
     """Up to how many tokens a pass costs hardly more than one token's; frame: as `roofline` gives it."""
-    from eagle_repro.measure.roofline import flat_until as flat  # here, because that module loads torch
-
-    return flat(frame["tokens"].tolist(), frame["ms"].tolist())
+    return cost.flat_until(frame["tokens"].tolist(), frame["ms"].tolist())
 
 
 def speedup(record: Record) -> pd.DataFrame:
@@ -113,8 +111,9 @@ def bench_differences(left: Record, right: Record) -> pd.DataFrame:
 def side_by_side(left: Record, right: Record) -> pd.DataFrame:
     """tau and speedup of two records of 02_speedup: columns set, variant, tau_left, tau_right, speedup_left, ..."""
     wanted = ["set", "variant", "tau", "speedup", "speedup_hf"]
-    frames = [speedup(record)[wanted] for record in (left, right)]
-    return frames[0].merge(frames[1], on=["set", "variant"], how="outer", sort=False, suffixes=("_left", "_right"))
+    before, after = (speedup(record)[wanted] for record in (left, right))
+    merged = before.merge(after, on=["set", "variant"], how="outer", suffixes=("_left", "_right"))
+    return _ordered(merged, list(dict.fromkeys([*before["set"], *after["set"]])))
 
 
 def _runs(record: Record) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -121,7 +121,7 @@ def timing(record: Record) -> Table:
     )
     missing = [f"{row['pair']} was left out: {row['reason']}." for row in sizes.skipped(record).to_dict("records")]
     notes = [
-        "Milliseconds, medians over repeats; random weights of published shapes. tree: nodes, depth, top_k.",
+        "Milliseconds, medians over repeats; the weights are random. tree: nodes, depth, top_k.",
         "draft, verify, rest: from cycles that wait after each phase; cycle: of cycles that do not.",
         "pays from: what a cycle costs in plain steps, so that a higher tau wins.",
         *missing,

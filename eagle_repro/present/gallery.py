@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from matplotlib.axis import Axis
@@ -12,7 +12,6 @@ from matplotlib.text import Text
 from eagle_repro.measure.claims import Run
 from eagle_repro.measure.records import Record
 from eagle_repro.present import chain_plots, lossless_plots, plots, shape_plots, size_plots
-from eagle_repro.present.pages import image
 from eagle_repro.present.theme import Picture
 
 #: The point of a number, not of a name such as qwen3-1.7b; and what has a version in it, which keeps all its points.
@@ -40,22 +39,19 @@ FIGURES: dict[str, tuple[str, Callable[[Record, str], Picture]]] = {
 
 
 @dataclass(frozen=True)
-class Gallery:
-    """Figures one below another, which a notebook shows; one that the run cannot draw is left out."""
+class Absent:
+    """What stands in a notebook for a figure that the run cannot draw."""
 
-    pictures: Sequence[Picture]
-
-    def _repr_html_(self) -> str:
-        return "\n".join(image(picture.png(), picture.finding) for picture in self.pictures) or "<p>n/a</p>"
+    name: str
+    record: str
 
     def __repr__(self) -> str:
-        return "\n".join(map(repr, self.pictures)) or "n/a"
+        return f"no figure {self.name}: the run has no finished {self.record} that holds enough for it"
 
 
-def gallery(run: Run, names: Sequence[str], lang: str = "en") -> Gallery:
-    """Figures of the report by name (FIGURES)."""
-    drawn = (draw(run, name, lang) for name in names)
-    return Gallery([picture for picture in drawn if picture is not None])
+def figure(run: Run, name: str, lang: str = "en") -> Picture | Absent:
+    """A figure of the report by name (FIGURES)."""
+    return draw(run, name, lang) or Absent(name, FIGURES[name][0])
 
 
 def draw(run: Run, name: str, lang: str) -> Picture | None:

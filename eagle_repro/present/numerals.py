@@ -57,8 +57,16 @@ def as_stated(values: Sequence[float], unit: str, lang: str, *, is_range: bool =
 
 
 def digits_for(value: float | None, unit: str) -> int:
-    """Decimals of a unit; of milliseconds and millions one for 10 to 1000, none above, two for what is small."""
-    if unit in ("ms", "M") and value is not None and value == value:
-        size = abs(value)
+    """Decimals of a unit, fewer for what is large in it and more for what is small."""
+    size = 0.0 if value is None or value != value else abs(value)
+    if unit in ("ms", "M"):
         return 0 if size >= 1000 else 1 if size >= 1 else 2
+    if unit == "x":
+        return 0 if size >= 100 else 1 if size >= 10 else 2
     return DIGITS[unit]
+
+
+def percent_digits(value: float | None) -> int:
+    """Decimals of a percentage in a sentence: none from 10% on, more for less."""
+    size = abs(value or 0.0)
+    return 0 if size >= 10 or size == 0 else 1 if size >= 1 else 2

@@ -23,7 +23,7 @@ from eagle_repro.measure.claims.numbers import UNIT_OF, find
 from eagle_repro.measure.records import Record
 from eagle_repro.present import claim_tables, report_tables
 from eagle_repro.present.gallery import draw
-from eagle_repro.present.numerals import interval, number, quantity
+from eagle_repro.present.numerals import interval, number, percent_digits, quantity
 from eagle_repro.present.pages import TEMPLATES, html_page, write_pdf
 from eagle_repro.present.report_facts import facts
 from eagle_repro.present.words import bench_line
@@ -73,10 +73,10 @@ class Report:
             keep_trailing_newline=True,
         )  # fmt: skip
         environment.globals.update(
-            n=self.n, v=self.v, has=self.has, effect=self.effect, figure=self.figure, table=self.table, num=self.num,
-            quantity=self.quantity, interval=self.interval, claims=self.claims_table, elsewhere=self.elsewhere,
-            lacking=self.lacking, side=self.side, counted=claim_tables.counted(counts(self.results), self.lang),
-            closing=self.closing,
+            n=self.n, v=self.v, share=self.share, num=self.num, quantity=self.quantity, interval=self.interval,
+            has=self.has, lacking=self.lacking, elsewhere=self.elsewhere, effect=self.effect, side=self.side,
+            figure=self.figure, table=self.table, claims=self.claims_table, closing=self.closing,
+            counted=claim_tables.counted(counts(self.results), self.lang),
         )  # fmt: skip
         text = environment.get_template(f"report.{self.lang}.md.j2").render(**facts(self.run))
         return re.sub(r"\n{3,}", "\n\n", text)
@@ -86,6 +86,11 @@ class Report:
         value = self.v(name, **arguments)
         text = quantity(value, UNIT_OF[name], self.lang, digits=digits)
         return text if value is None else mark(" ".join([name, *(f"{k}={w}" for k, w in arguments.items())]), text)
+
+    def share(self, name: str, **arguments: Any) -> str:
+        """A percentage, rounded to what counts of it."""
+        value = self.v(name, **arguments)
+        return self.n(name, percent_digits(value), **arguments)
 
     def v(self, name: str, **arguments: Any) -> float | None:
         """The same as a plain value; None where it was not measured."""
@@ -182,6 +187,11 @@ def answers(run: Run, claims: Sequence[Claim], lang: str = "en") -> Passage:
     sections = Report(run, claims, lang).markdown().split("\n## ")
     found = next(section for section in sections if section.startswith(QUESTIONS[lang]))
     return Passage(unmarked(f"### {found}").strip())
+
+
+def write_reports(run: Run, claims: Sequence[Claim], folder: Path) -> list[str]:
+    """Write the report in every language; gives the names of the files."""
+    return [path.name for lang in LANGUAGES for path in write_report(run, claims, lang, folder)]
 
 
 def write_report(run: Run, claims: Sequence[Claim], lang: str, folder: Path, *, pdf: bool = False) -> list[Path]:

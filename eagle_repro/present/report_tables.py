@@ -8,7 +8,7 @@ from typing import Any
 from eagle_repro.measure import exactness, sizes, summary, tree_shape
 from eagle_repro.measure.records import Record
 from eagle_repro.present.layout import Column, Table, table
-from eagle_repro.present.numerals import NO_BREAK, UNKNOWN, interval, number, quantity
+from eagle_repro.present.numerals import NO_BREAK, UNKNOWN, interval, number, percent_digits, quantity
 from eagle_repro.present.report_words import BENCH_NAMES, HEADINGS, YES_NO
 from eagle_repro.present.words import word
 
@@ -73,7 +73,7 @@ def passes(record: Record, lang: str) -> Table:
         ("ms", lambda row: number(row["ms"], 2, lang)),
         ("spread", lambda row: interval(row["ms_low"], row["ms_high"], 2, lang)),
         ("ms_per_token", lambda row: number(row["ms_per_token"], 3, lang)),
-        ("bus", lambda row: quantity(100 * row["utilisation"], "%", lang, digits=0)),
+        ("bus", lambda row: _percent(100 * row["utilisation"], lang)),
     ]
     return _table(summary.roofline(record).to_dict("records"), cells, lang)
 
@@ -205,6 +205,10 @@ def _table(rows: Rows, cells: Sequence[Cell], lang: str) -> Table:
         for number in kept
     ]
     return table("", shown, made)
+
+
+def _percent(value: float, lang: str) -> str:
+    return quantity(value, "%", lang, digits=percent_digits(value))
 
 
 def _as_is(name: str) -> Cell:

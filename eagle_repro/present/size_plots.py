@@ -102,7 +102,7 @@ def pairs(record: Record, lang: str = "en") -> Picture:
 
 
 def _rows_of(frame: pd.DataFrame, tree: tuple[int, ...]) -> pd.DataFrame:
-    return frame[(frame[sizes.TREE] == tree).all(axis=1)]
+    return frame[(frame[sizes.TREE] == list(tree)).all(axis=1)]
 
 
 def _phase_bars(axes: Axes, shapes: pd.DataFrame) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from eagle_repro.measure import cost
 from eagle_repro.measure.cost import PhaseCosts, cycle_seconds, phase_costs, speedup
 
 
@@ -57,3 +58,17 @@ def test_times_of_zero_are_refused() -> None:
         speedup(2.0, 0.0, PhaseCosts(1.0, 1.0, 0.0), 1)
     with pytest.raises(ValueError, match="measured phases"):
         speedup(2.0, 1.0, PhaseCosts(0.0, 0.0, 0.0), 1)
+
+
+def test_flat_ends_at_the_first_pass_that_costs_more() -> None:
+    article = ([1, 192, 512], [44.7, 51.8, 125.6])
+    assert cost.flat_until(*article) == 192
+    assert cost.flat_until(*article, tolerance=0.1) == 1
+    assert cost.flat_until(*article, tolerance=2.0) == 512
+    assert cost.flat_until([1, 2, 4, 8], [1.0, 1.25, 1.3, 1.0]) == 2  # cheap again later does not count
+
+
+@pytest.mark.parametrize("tokens", [[], [2, 4], [1, 4, 2], [1, 1], [1, 2, 3]])
+def test_curves_that_cannot_be_read_are_refused(tokens: list[int]) -> None:
+    with pytest.raises(ValueError, match="rising counts from 1"):
+        cost.flat_until(tokens, [1.0, 1.0])

@@ -106,7 +106,7 @@ def test_tokens_taken_for_samples_are_exposed() -> None:
     texts = np.repeat(draws(1200, seed=7, tokens=1), 8, axis=1)  # every text says one thing, eight times
     runs = texts.reshape(120, 10, 8)
     assert ALLOWED[0] <= share_below(control(runs, 120)) <= ALLOWED[1]
-    assert share_below(control(runs.reshape(120, 80, 1), 960)) > 0.5
+    assert share_below(control(runs.reshape(120, 80, 1), 480, splits=40)) > 0.5
 
 
 def test_texts_of_a_run_that_hang_together_are_exposed() -> None:

@@ -117,20 +117,6 @@ def test_a_head_that_shares_the_targets_table_does_not_read_it() -> None:
     assert roofline.weight_bytes(head) == (8 * 8 + 8 + 100 * 8) * 4
 
 
-def test_flat_ends_at_the_first_pass_that_costs_more() -> None:
-    article = ([1, 192, 512], [44.7, 51.8, 125.6])
-    assert roofline.flat_until(*article) == 192
-    assert roofline.flat_until(*article, tolerance=0.1) == 1
-    assert roofline.flat_until(*article, tolerance=2.0) == 512
-    assert roofline.flat_until([1, 2, 4, 8], [1.0, 1.25, 1.3, 1.0]) == 2  # cheap again later does not count
-
-
-@pytest.mark.parametrize("tokens", [[], [2, 4], [1, 4, 2], [1, 1], [1, 2, 3]])
-def test_curves_that_cannot_be_read_are_refused(tokens: list[int]) -> None:
-    with pytest.raises(ValueError, match="rising counts from 1"):
-        roofline.flat_until(tokens, [1.0, 1.0])
-
-
 def test_passes_are_timed_in_turns_so_that_drift_bends_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
     now, log = [0.0], []
 

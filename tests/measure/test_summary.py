@@ -154,11 +154,12 @@ def test_two_records_stand_side_by_side_with_what_differs_between_their_benches(
         ]
 
     now = {"utc": "2026-01-01"}
-    left = write(rows(2.0, "chat", "code"), bench={"torch": "2.10", "pair": {"name": "a"}, "now": now})
+    left = write(rows(2.0, "code", "chat"), bench={"torch": "2.10", "pair": {"name": "a"}, "now": now})
     right = write(rows(1.0, "chat"), bench={"torch": "2.13", "pair": {"name": "a"}, "cuda": "12.8"})
     differs = summary.bench_differences(left, right)
     assert differs.set_index("name").loc["torch"].tolist() == ["2.10", "2.13"]
     assert set(differs["name"]) == {"torch", "cuda"}
     frame = summary.side_by_side(left, right).set_index("set")
+    assert list(frame.index) == ["code", "chat"]
     assert frame.loc["chat", ["speedup_left", "speedup_right"]].tolist() == [2.0, 4.0]
     assert frame.loc["code", "speedup_left"] == 2.0 and frame.loc["code", "speedup_right"] != 2.0

@@ -47,7 +47,9 @@ def pair_rows() -> Iterator[Row]:
             slower = row["decode_s"] * (1 + number) * (1 - 0.05 * number * (row["method"] == "eagle"))
             row = row | {"pair": name, "key": f"{name}/{row['key']}", "decode_s": slower}
             if row["accepted"] and number:
-                row["accepted"] = [count + 1 if place % 3 == 0 else count for place, count in enumerate(row["accepted"])]
+                row["accepted"] = [
+                    count + 1 if place % 3 == 0 else count for place, count in enumerate(row["accepted"])
+                ]
             yield row
 
 
@@ -94,10 +96,10 @@ def lossless_rows(gap: float = 0.0) -> Iterator[Row]:
     yield {"key": "skipped/float64", "what": "skipped", "dtype": "float64", "reason": "nobody wants it"}
     for pair, samples in (("tiny", 500), ("smollm2-135m", 50)):
         for name in ("plain-plain", "eagle", *(["broken-top-2", "broken-head-bonus"] if pair == "tiny" else [])):
-            yield test_row(pair, name, samples)
+            yield permutation_row(pair, name, samples)
 
 
-def test_row(pair: str, name: str, samples: int, **changes: Any) -> Row:
+def permutation_row(pair: str, name: str, samples: int, **changes: Any) -> Row:
     p = {"plain-plain": 0.5, "eagle": 0.31}.get(name, 0.0002)
     row = {
         "key": f"permutation/{pair}/{name}", "what": "permutation", "pair": pair, "name": name, "samples": samples,

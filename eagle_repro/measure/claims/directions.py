@@ -42,7 +42,7 @@ def pass_flat_then_rising(run: Run) -> Effect:
     tree = max((count for count in table.columns if count <= TREE_TOKENS), default=None)
     most = table.columns.max()
     if tree is None or tree == most or 1 not in table.columns:
-        raise NotMeasured(ROOFLINE, "passes of 1, of about 64 and of more tokens")
+        raise NotMeasured(ROOFLINE, "no passes of 1, of about 64 and of more tokens")
     one, middle, last = (table[count].to_numpy() for count in (1, tree, most))
 
     def margin(picks: np.ndarray) -> np.ndarray:
@@ -82,7 +82,7 @@ def wider_is_cheap(run: Run) -> Effect:
     )
     depths = [depth for depth in sorted(drafts["depth"].unique()) if 2 <= depth <= 10]
     if len(nodes) < 2 or len(depths) < 2 or not len(plain):
-        raise NotMeasured(SHAPES, "costs of two node counts and two depths")
+        raise NotMeasured(SHAPES, "no costs of two node counts and two depths")
     ends = [verify.loc[verify["nodes"] == count, "seconds"] for count in (nodes[0], nodes[-1])]
     ends += [drafts.loc[drafts["depth"] == depth, "seconds"] for depth in (depths[0], depths[-1])]
     narrow, wide, shallow, deep = (part.to_numpy(dtype=float) for part in ends)
@@ -151,7 +151,7 @@ def depth_trap(run: Run) -> Effect:
     eagle = rows[rows["method"] == "eagle"]
     depths = sorted(eagle["depth"].unique())
     if len(depths) < 2:
-        raise NotMeasured(SPEEDUP, "trees of two depths")
+        raise NotMeasured(SPEEDUP, "no trees of two depths")
     ways = aligned(
         {"plain": rows[rows["method"] == "plain"]}
         | {str(depth): eagle[eagle["depth"] == depth] for depth in (depths[0], depths[-1])}
@@ -216,7 +216,7 @@ def _sweep_ends(run: Run) -> tuple[tuple[int, dict[str, Totals]], tuple[int, dic
     points, _ = depth_sweep(run)
     depths = [depth for depth in sorted(points) if depth >= 2]
     if len(depths) < 2:
-        raise NotMeasured(SHAPES, "two depths from 2 up")
+        raise NotMeasured(SHAPES, "no two depths from 2 up")
     return (depths[0], points[depths[0]]), (depths[-1], points[depths[-1]])
 
 

@@ -158,7 +158,7 @@ def two_pairs(run: Run) -> tuple[Ways, Ways, Conditions]:
     sizes = run.rows(SIZE, "pair").set_index("pair")["target_parameters"].sort_values()
     names = [name for name in sizes.index if name in set(rows["pair"])]
     if len(names) < 2:
-        raise NotMeasured(SIZE, "texts of two pairs")
+        raise NotMeasured(SIZE, "no texts of two pairs")
     inside = rows[rows["domain"] == "in"]
     chosen = {
         (name, method): inside[(inside["pair"] == name) & (inside["method"] == method)]
