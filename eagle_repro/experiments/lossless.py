@@ -9,29 +9,27 @@ with rules of acceptance that are wrong on purpose, to see that it notices them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 
-from eagle_repro.api import DTYPES, Pair, generate, resolve_dtype
+from eagle_repro.api import DTYPES, Pair, resolve_dtype
 from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.broken import BROKEN
-from eagle_repro.experiments.checked import tiny
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.rows import Item, Row, Way, write_text
-from eagle_repro.experiments.sampling import Rule, first_probabilities, sample_texts
+from eagle_repro.experiments.sampled_arms import Arms, broken_row, control_row, eagle_row, own_arms, toy_arms
+from eagle_repro.experiments.sampling import first_probabilities
 from eagle_repro.experiments.session import Progress, Session, open_pair, silent
 from eagle_repro.experiments.speedup import read_items
+from eagle_repro.experiments.timing_pairs import free_memory
 from eagle_repro.measure import exactness
 from eagle_repro.measure.bench import clocks
 from eagle_repro.measure.lossless import check
-from eagle_repro.measure.permutation import ALPHA, Compared, control, detectable_share, two_sample
 from eagle_repro.measure.records import Record, RecordWriter
 from eagle_repro.measure.timing import measure as timed
 from eagle_repro.sources.questions import SETS
@@ -41,49 +39,7 @@ NAME = "06_lossless"
 GREEDY_TREE = {"smoke": (8, 3, 4), "quick": (8, 3, 4)}
 #: Questions of each set in the precision of the run; one in the others.
 QUESTIONS = {"smoke": 1, "quick": 1}
-SAMPLED_TREE = TreeShape(8, 3, 4)
-FAR = 1_000_000  # seeds of one arm are this far from those of the next
-SAME_SEED_TEXTS = 100
 SLOWEST = 4  # times float32, beyond which a CPU is not asked for half precision
-
-
-@dataclass(frozen=True)
-class Arms:
-    """The sampled texts of one pair after one prompt, (runs, run, tokens) of plain decoding, (samples, tokens) of
-    others. Every text has a seed of its own: those of plain decoding are 0, 1, ...; run: texts of a plain run."""
-
-    pair: Pair
-    prompt: list[int]
-    sampling: Sampling
-    samples: int
-    runs: int
-    run: int
-    tokens: int
-
-    @cached_property
-    def plain(self) -> np.ndarray:
-        """Texts by plain decoding, run by run."""
-        seeds = range(self.runs * self.run)
-        texts = sample_texts(self.pair, self.prompt, seeds, self.tokens, self.sampling, rows=self.run)
-        return texts.reshape(self.runs, self.run, self.tokens)
-
-    def speculative(self, *, first_seed: int, samples: int, rule: Rule | None = None) -> np.ndarray:
-        """Texts by speculation, by the engine's own rule or another one."""
-        options: dict[str, Any] = {"shape": SAMPLED_TREE, "rule": rule, "rows": self.run}
-        seeds = range(first_seed, first_seed + samples)
-        return sample_texts(self.pair, self.prompt, seeds, self.tokens, self.sampling, **options)
-
-
-def toy_arms() -> Arms:
-    """The test that must hold everywhere: 500 texts an arm of the pair `tiny`, on the CPU, after "User:"."""
-    return Arms(tiny(), [322, 27], Sampling(temperature=1.5), samples=500, runs=60, run=50, tokens=8)
-
-
-def own_arms(pair: Pair, protocol: Protocol, prompt: list[int]) -> Arms:
-    """The same for the pair of the run; on a CPU with few texts, which see little, as the record says."""
-    samples = 50 if pair.device == "cpu" else 500
-    sampling = Sampling(temperature=protocol.temperature or 1.0)
-    return Arms(pair, prompt, sampling, samples, runs=12, run=samples // 5, tokens=6)
 
 
 def measure(session: Session, progress: Progress = silent) -> Record:
@@ -94,6 +50,7 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     if session.records_from:
         return session.record()
     protocol, device = session.protocol, session.pair.device
+    read_items(protocol, session.pair)  # raises before anything runs
     with session.writer() as writer:
         for label, steps in (
             ("texts", _permutations(writer, session)),
@@ -136,42 +93,6 @@ def _tests(writer: RecordWriter, name: str, make: Callable[[], Arms], *, broken:
         yield
 
 
-def control_row(arms: Arms) -> Row:
-    """Plain decoding against itself, a hundred times: p of each, and the share below 0.05."""
-    found = control(arms.plain, arms.samples)
-    return {
-        "p": float(np.median(found)),
-        "splits": found,
-        "splits_below_005": sum(p < ALPHA for p in found) / len(found),
-        "detectable_effect": None,
-    }
-
-
-def eagle_row(arms: Arms) -> Row:
-    """The engine's texts against plain ones of other seeds, what a difference would have had to be, and one seed's
-    texts by both."""
-    plain = arms.plain.reshape(-1, arms.tokens)
-    greedy = generate(arms.pair, arms.prompt, method="plain", max_new_tokens=arms.tokens, stop="never").ids
-    effect = detectable_share(plain, np.array([greedy]), arms.samples)
-    count = min(SAME_SEED_TEXTS, arms.samples)
-    twins = arms.speculative(first_seed=0, samples=count)
-    same = int((twins == plain[:count]).all(axis=1).sum())
-    compared = two_sample(plain[: arms.samples], arms.speculative(first_seed=FAR, samples=arms.samples))
-    return _outcome(compared) | {"detectable_effect": effect, "same_seed_texts": count, "same_seed_equal": same}
-
-
-def broken_row(arms: Arms, number: int) -> Row:
-    """Texts by a wrong rule (the number of one in BROKEN) against plain ones."""
-    rule = list(BROKEN.values())[number]
-    texts = arms.speculative(first_seed=(2 + number) * FAR, samples=arms.samples, rule=rule)
-    return _outcome(two_sample(arms.plain.reshape(-1, arms.tokens)[: arms.samples], texts))
-
-
-def _outcome(compared: Compared) -> Row:
-    found = {"p": compared.p, "statistic": compared.statistic, "permutations": compared.permutations}
-    return found | {"splits_below_005": None, "detectable_effect": None}
-
-
 # --- greedy texts and first tokens -----------------------------------------------------------------------------------
 
 
@@ -183,18 +104,20 @@ def _precisions(writer: RecordWriter, session: Session) -> Iterator[None]:
     yield from _one_precision(writer, session.pair, protocol, count)
     if session.given is None:
         session.__dict__.pop("pair", None)  # a second copy of a large target would not fit beside it
+        free_memory()
     for dtype in others:
         if writer.has(f"skipped/{dtype}"):
             continue
         try:
             require_speed(dtype, device)
             pair = open_pair(replace(protocol, dtype=dtype))
-        except RuntimeError as error:  # torch's own out-of-memory error is one, too
+        except (OSError, RuntimeError, ValueError) as error:  # torch's own out-of-memory error is one, too
             reason = str(error).partition("\n")[0]
             writer.write(f"skipped/{dtype}", {"what": "skipped", "dtype": dtype, "reason": reason})
             continue
         yield from _one_precision(writer, pair, protocol, 1)
         del pair
+        free_memory()
 
 
 def other_dtypes(pair: Pair) -> list[str]:

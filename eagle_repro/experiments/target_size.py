@@ -7,7 +7,6 @@ trained pair, or none can be had: tau is then an assumption, which the summary s
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.rows import Item, Row, Way, write_text
 from eagle_repro.experiments.session import Progress, Session, open_pair, silent
 from eagle_repro.experiments.speedup import read_items
-from eagle_repro.experiments.timing_pairs import random_pair, require_memory
+from eagle_repro.experiments.timing_pairs import free_memory, random_pair, require_memory
 from eagle_repro.measure import sizes
 from eagle_repro.measure.bench import clocks
 from eagle_repro.measure.records import Record, RecordError, RecordWriter, read_record
@@ -122,7 +121,7 @@ def _write_larger(
         return
     _write_pair(writer, pair, protocol, known, progress)
     del pair
-    _empty_cache()
+    free_memory()
 
 
 def _write_pair(writer: RecordWriter, pair: Pair, protocol: Protocol, known: Sequence[Row], progress: Progress) -> None:
@@ -170,7 +169,7 @@ def _time_shapes(writer: RecordWriter, protocol: Protocol, device: str, stack: s
                     writer.write(key, row | {"shape": shape.name, "repeat": turn} | _size(pair))
             yield
         del pair
-        _empty_cache()
+        free_memory()
 
 
 def _time_tree(pair: Pair, tree: TreeShape, plan: Plan) -> Iterator[tuple[str, Row]]:
@@ -208,10 +207,4 @@ def _release(session: Session) -> None:
     """Let go of the session's pair, unless it was handed in by the caller; it is loaded again where it is asked for."""
     if session.given is None:
         session.__dict__.pop("pair", None)
-    _empty_cache()
-
-
-def _empty_cache() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    free_memory()

@@ -6,6 +6,8 @@ be measured on such a pair, and its texts mean nothing.
 
 from __future__ import annotations
 
+import gc
+
 import torch
 
 from eagle_repro.api import Pair
@@ -54,6 +56,13 @@ def require_memory(shape: PairShape, device: str, dtype: torch.dtype) -> None:
             f"{shape.name} needs {needed / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')}, and {free / 1e9:.1f} GB "
             "of the card are free: a larger card is needed"
         )
+
+
+def free_memory() -> None:
+    """Give back what is no longer referred to, so that the next pair has room."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def target_config(shape: PairShape) -> dict[str, object]:

@@ -34,17 +34,24 @@ def html_page(markdown: str, lang: str, folder: Path) -> str:
     return page.render(lang=lang, title=title[1] if title else "", style=style, body=body)
 
 
-def write_pdf(page: str, path: Path) -> None:
-    """Write an HTML page as PDF. Raises RuntimeError where the optional library or what it needs is missing."""
+def require_pdf() -> None:
+    """Raise RuntimeError where the optional library for PDF, or what it needs of the system, is missing."""
     try:
-        from weasyprint import HTML
-        from weasyprint.text.fonts import FontConfiguration
+        import weasyprint  # noqa: F401 - only whether it is there
     except (ImportError, OSError) as error:
         said = str(error).strip().splitlines()[0]
         raise RuntimeError(
             f"a PDF needs WeasyPrint, which cannot be loaded ({said}): pip install 'eagle-repro[pdf]' and the system's "
             "libpango-1.0-0 and libpangoft2-1.0-0, or print the HTML from a browser"
         ) from None
+
+
+def write_pdf(page: str, path: Path) -> None:
+    """Write an HTML page as PDF. Raises RuntimeError as `require_pdf` does."""
+    require_pdf()
+    from weasyprint import HTML
+    from weasyprint.text.fonts import FontConfiguration
+
     fonts = Path(mpl.get_data_path()) / "fonts" / "ttf"
     faces = "".join(
         f'@font-face {{font-family: "{family}"; font-weight: {weight}; src: url("{(fonts / name).as_uri()}.ttf")}}\n'

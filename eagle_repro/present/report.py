@@ -24,7 +24,7 @@ from eagle_repro.measure.records import Record
 from eagle_repro.present import claim_tables, report_tables
 from eagle_repro.present.gallery import draw
 from eagle_repro.present.numerals import interval, number, percent_digits, quantity
-from eagle_repro.present.pages import TEMPLATES, html_page, write_pdf
+from eagle_repro.present.pages import TEMPLATES, html_page, require_pdf, write_pdf
 from eagle_repro.present.report_facts import facts
 from eagle_repro.present.words import bench_line
 
@@ -201,6 +201,8 @@ def write_report(run: Run, claims: Sequence[Claim], lang: str, folder: Path, *, 
     """
     if lang not in LANGUAGES:
         raise ValueError(f"lang={lang!r} was given: reports are written in {' and '.join(LANGUAGES)}")
+    if pdf:
+        require_pdf()
     folder.mkdir(parents=True, exist_ok=True)
     text = Report(run, claims, lang, folder).markdown()
     page = html_page(text, lang, folder)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from eagle_repro.measure import summary
+from eagle_repro.measure import sizes, summary
 from eagle_repro.measure.claims import Run
 from eagle_repro.measure.records import Record
 from eagle_repro.present.numerals import NO_BREAK, UNKNOWN
@@ -16,6 +16,7 @@ from eagle_repro.present.numerals import NO_BREAK, UNKNOWN
 RECORDS = (
     "00_bench", "01_roofline", "02_speedup", "03_tree_shape", "04_chain_vs_tree", "05_target_size", "06_lossless",
 )  # fmt: skip
+LARGE = 7e9  # parameters from which a target answers what the article left open: "8B and beyond"
 #: What other records would say, by name; the report says of each whether it is there.
 FURTHER = ("07_domain", "08_stack", "09_batch_context", "10_train_head")
 
@@ -31,6 +32,7 @@ def facts(run: Run) -> dict[str, Any]:
         "further": [name for name in FURTHER if name not in run.records],
         **_texts(run.records.get("02_speedup")),
         **_picks(run.records.get("03_tree_shape")),
+        "growth": _growth(run.records.get("05_target_size")),
         "warnings": _warnings(run.records.get("00_bench")),
         "permutation": _rows(run.records.get("06_lossless"), "permutation"),
         "first_token": _rows(run.records.get("06_lossless"), "first_token"),
@@ -78,6 +80,21 @@ def _picks(record: Record | None) -> dict[str, Any]:
     rules = {row["rule"]: row for row in _rows(record, "autopick")}
     model = rules.get("cost model")
     return {"picked": _tree(model | {"variant": "picked"}) if model else None, "reference": rules.get("reference")}
+
+
+def _growth(record: Record | None) -> dict[str, Any] | None:
+    """Of the timing-only pairs: predicted speedup of the smallest and of a large one at the article's tau."""
+    frame = sizes.predicted(record) if record and sizes.timed_shapes(record) else pd.DataFrame()
+    if frame.empty:
+        return None
+    tree = ["nodes", "depth", "top_k"]
+    rows = frame[(frame["assumption"] == "article_in") & (frame[tree] == frame[tree].max()).all(axis=1)]
+    if len(rows) < 2 or rows["target_parameters"].max() < LARGE:
+        return None
+    small, large = rows.iloc[0], rows.iloc[-1]
+    ends = {"small": small["shape"], "large": large["shape"], "tau": float(small["tau"])}
+    shape = _tree(dict(small) | {"total_tokens": small["nodes"], "variant": "timed"})["shape"]
+    return ends | {"before": float(small["speedup"]), "after": float(large["speedup"]), "shape": shape}
 
 
 def _warnings(record: Record | None) -> list[Mapping[str, Any]]:

@@ -11,9 +11,10 @@ import pytest
 from eagle_repro.api import Pair
 from eagle_repro.engine import cycle
 from eagle_repro.experiments import lossless
-from eagle_repro.experiments.lossless import NAME, Arms, first_token_row, greedy_row, other_dtypes, require_speed
+from eagle_repro.experiments.lossless import NAME, first_token_row, greedy_row, other_dtypes, require_speed
 from eagle_repro.experiments.protocol import Protocol, build_protocol
 from eagle_repro.experiments.rows import Item
+from eagle_repro.experiments.sampled_arms import Arms
 from eagle_repro.experiments.session import Session
 from eagle_repro.measure import exactness
 from eagle_repro.measure.records import Record
@@ -136,3 +137,11 @@ def test_a_run_that_was_cut_off_goes_on_where_it_stopped(
     monkeypatch.setattr(lossless, "control_row", lambda arms: pytest.fail("this was done already"))
     record = measured(protocol, trained)
     assert record.complete and len(calls) == 3 + 2 and len(keys(record)) == len(set(keys(record)))
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_anything_runs(
+    trained: Pair, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lossless, "toy_arms", lambda: pytest.fail("this ran"))
+    with pytest.raises(ValueError, match="do not fit max_length=20"):
+        measured(protocol, replace(trained, max_length=20))

@@ -17,7 +17,7 @@ from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree, ancestor_mask
 from eagle_repro.experiments.broken import BROKEN, head_bonus, lenient, no_temperature
-from eagle_repro.experiments.lossless import broken_row, control_row, eagle_row, toy_arms
+from eagle_repro.experiments.sampled_arms import broken_row, control_row, eagle_row, toy_arms
 from eagle_repro.experiments.sampling import exact, first_probabilities, sample_texts
 from eagle_repro.measure.permutation import two_sample
 

@@ -14,7 +14,6 @@ from eagle_repro.measure.claims.marks import check_text
 from eagle_repro.present import claim_tables
 from eagle_repro.present.gallery import FIGURES, figure
 from eagle_repro.present.numerals import as_stated, interval, number, quantity
-from eagle_repro.present.pages import write_pdf
 from eagle_repro.present.report import LANGUAGES, TABLES, Report, answers, write_report
 from tests.made_up import CLAIMS, NAMES, made_up_run
 
@@ -134,6 +133,14 @@ def test_a_section_from_another_bench_says_so(article: Run) -> None:
     assert "NVIDIA H200" in text and "NVIDIA H200" not in Report(article, CLAIMS, "en").markdown()
 
 
+def test_the_open_question_of_size_is_answered_by_large_targets_alone(article: Run, texts: dict) -> None:
+    assert "1.72x with qwen3-8b and 2.12x with qwen3-14b on this bench: the gain grows" in texts["en"]
+    record = article.record("05_target_size")
+    small = [row | {"target_parameters": 10**8} if row["what"] == "timing" else row for row in record.rows]
+    toys = replace(article, records={"05_target_size": replace(record, rows=small)})
+    assert "8B and beyond" not in Report(toys, CLAIMS, "en").markdown()
+
+
 def test_answers_are_the_five_questions_alone(article: Run) -> None:
     for lang in LANGUAGES:
         text = answers(article, CLAIMS, lang).text
@@ -179,12 +186,14 @@ def test_another_language_is_refused(article: Run, tmp_path: Path) -> None:
         write_report(article, CLAIMS, "de", tmp_path)
 
 
-def test_a_pdf_without_its_library_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_pdf_without_its_library_is_refused_in_one_line_before_anything_is_written(
+    article: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "weasyprint", None)
     with pytest.raises(RuntimeError, match=r"a PDF needs WeasyPrint.*eagle-repro\[pdf\]") as caught:
-        write_pdf("<html></html>", tmp_path / "x.pdf")
+        write_report(article, CLAIMS, "en", tmp_path / "out", pdf=True)
     assert "\n" not in str(caught.value)
-    assert not (tmp_path / "x.pdf").exists()
+    assert not (tmp_path / "out").exists()
 
 
 # The tables of claims.
