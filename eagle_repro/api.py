@@ -178,8 +178,11 @@ def generate(
 
     The ids are those that the target alone would have written. stop: "eos" ends at any id that the target's generation
     config declares, "never" goes on to exactly max_new_tokens. record_trees keeps every cycle's tree; instrument fills
-    the phase times of cycles, at the price of waiting for the device after each phase. shape defaults to TreeShape();
-    "chain" uses its depth alone.
+    the phase times of cycles, at the price of waiting for the device after each phase; "hf" has neither. shape defaults
+    to TreeShape(); "chain" uses its depth alone.
+
+    Raises ValueError in one line for what cannot be carried out, NotImplementedError for a batch, both before any pass;
+    NonFiniteLogits as soon as the target's logits are not finite.
     """
     if _is_batch(prompt_ids):
         raise NotImplementedError(

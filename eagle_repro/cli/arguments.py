@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagle_repro.cli import verbs
+from eagle_repro.cli import claims, verbs
 from eagle_repro.cli.tune import tune
 
 PROGRAM = "eagle_repro"
@@ -24,6 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs_of = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for add in (_run, _measure, _generate, _tau, _tune, _compare, _doctor):
         add(verbs_of)
+    claims.add_parsers(verbs_of, _verb)
     return parser
 
 
@@ -67,7 +68,7 @@ def _measure(parsers: Any) -> None:
         "The record is the same that the notebook writes; a notebook shows it when its RECORDS names the folder.",
         "measure 02_speedup --pair smollm2-135m --profile full --out records",
     )
-    verb.add_argument("name", metavar="NAME", help="00_bench, 01_roofline, 02_speedup (or 02, or speedup)")
+    verb.add_argument("name", metavar="NAME", help="02_speedup, 02 or speedup, as the notebooks are called")
     _pair(verb)
     _protocol(verb)
     verb.add_argument("--again", action="store_true", help="start over, and measure anew what is complete already")

@@ -13,7 +13,7 @@ import pandas as pd
 
 from eagle_repro.measure.claims.totals import Statistic, Totals, aligned, headline, speedup
 from eagle_repro.measure.records import Record
-from eagle_repro.measure.stats import ChainAcceptance, chain_acceptance, estimate
+from eagle_repro.measure.stats import chain_acceptance, estimate
 
 IN_DOMAIN, EVERYTHING = "in-domain", "all"
 METHODS = ("chain", "eagle")
@@ -60,18 +60,6 @@ def acceptance(record: Record) -> pd.DataFrame:
             share = rates.accepted_per_drafted if method == "chain" else None
             out.append(row | {"conditional": conditional, "accepted_per_drafted": share, "cycles": len(counts)})
     return pd.DataFrame(out)
-
-
-def chain_rates(record: Record) -> dict[str, ChainAcceptance]:
-    """The chain's three acceptance rates by domain."""
-    rows = texts(record)
-    chain = rows[rows["method"] == "chain"]
-    return {
-        str(domain): chain_acceptance(
-            [count for accepted in part["accepted"] for count in accepted], int(part["levels"].iloc[0])
-        )
-        for domain, part in chain.groupby("domain", sort=False)
-    }
 
 
 def texts(record: Record) -> pd.DataFrame:
