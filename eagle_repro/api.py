@@ -98,7 +98,10 @@ def resolve_device(device: str) -> torch.device:
         device = "cuda:0" if torch.cuda.is_available() else "cpu"
     if str(device).partition(":")[0] not in ("cpu", "cuda"):
         raise ValueError(f'device={device!r} is not known: use "auto", "cpu", "cuda" or "cuda:N"')
-    where = torch.device(device)
+    try:
+        where = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f'device={device!r} is not known: use "auto", "cpu", "cuda" or "cuda:N"') from error
     if where.type == "cuda" and (not torch.cuda.is_available() or (where.index or 0) >= torch.cuda.device_count()):
         raise ValueError(f'device={device!r} is not here ({torch.cuda.device_count()} GPUs): use "cpu" or "auto"')
     return where

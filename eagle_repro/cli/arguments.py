@@ -138,7 +138,7 @@ def _compare(parsers: Any) -> None:
         verbs.compare,
         "put the records of two runs side by side",
         "First what differs between their benches, then tau and speedup by question set.",
-        "compare build/quick results/h200-graph-smollm2-135m",
+        "compare build/quick results/h200-eager-smollm2-135m",
     )
     verb.add_argument("left", metavar="DIR", help="a folder with records, or the name of one under results/")
     verb.add_argument("right", metavar="DIR", help="another one")

@@ -35,6 +35,9 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, value in (("temperature", self.temperature), ("top_p", self.top_p)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ValueError(f"{name} must be a number, got {value!r}")
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise ValueError(f"temperature must be 0 (greedy) or a positive number, got {self.temperature}")
         if not 0 < self.top_p <= 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ NORMS = ("hidden_norm", "input_layernorm", "post_attention_layernorm")
 REQUIRED = {f"{name}.weight" for name in ("fc", "norm", "lm_head")}
 REQUIRED |= {f"midlayer.{name}.weight" for name in (*PROJECTIONS, *NORMS)}
 OPTIONAL = {"d2t", "t2d", "embed_tokens.weight", "fc.bias"} | {f"midlayer.{name}.bias" for name in PROJECTIONS}
+PLAIN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 DERIVED = re.compile(r"(midlayer\.self_attn\.)?rotary_emb\.inv_freq")
 
 
@@ -107,16 +107,25 @@ def head_config(tensors: dict[str, Tensor], config: dict[str, Any], hidden: int,
 
     Raises HeadMismatch naming the tensor and both shapes where weights, config and target disagree.
     """
+    _require_plain_weights(tensors)
     query, key = tensors["midlayer.self_attn.q_proj.weight"], tensors["midlayer.self_attn.k_proj.weight"]
     if tuple(tensors["fc.weight"].shape) != (hidden, 3 * hidden):
         raise HeadMismatch(
             f"fc.weight is {tuple(tensors['fc.weight'].shape)}, but a target of hidden size {hidden} needs "
             f"{(hidden, 3 * hidden)}: this head belongs to another target, or takes other than three features"
         )
-    heads = config.get("num_attention_heads") or 0
-    kv_heads = config.get("num_key_value_heads") or heads
-    head_dim = query.shape[0] // heads if heads else 0
-    if not heads or query.shape[0] != heads * head_dim or key.shape[0] != kv_heads * head_dim or head_dim % 2:
+    heads = config.get("num_attention_heads")
+    kv_heads = heads if config.get("num_key_value_heads") is None else config["num_key_value_heads"]
+    if not all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in (heads, kv_heads)):
+        raise HeadMismatch(
+            f"q_proj is {tuple(query.shape)} and k_proj {tuple(key.shape)}, and config.json's {heads!r} heads and "
+            f"{kv_heads!r} key/value heads must be positive whole numbers"
+        )
+    epsilon = config.get("rms_norm_eps", 1e-6)
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 <= epsilon < 1:
+        raise HeadMismatch(f"config.json's rms_norm_eps {epsilon!r} must be a small number, such as 1e-6")
+    head_dim = query.shape[0] // heads
+    if query.shape[0] != heads * head_dim or key.shape[0] != kv_heads * head_dim or head_dim % 2:
         raise HeadMismatch(
             f"q_proj is {tuple(query.shape)} and k_proj {tuple(key.shape)}, which config.json's {heads} heads and "
             f"{kv_heads} key/value heads do not divide into one head_dim (config says {config.get('head_dim')})"
@@ -132,7 +141,7 @@ def head_config(tensors: dict[str, Tensor], config: dict[str, Any], hidden: int,
         mlp=tensors["midlayer.mlp.gate_proj.weight"].shape[0],
         vocabulary=vocabulary,
         draft_vocabulary=tensors["lm_head.weight"].shape[0],
-        rms_norm_eps=config.get("rms_norm_eps", 1e-6),
+        rms_norm_eps=float(epsilon),
         rope_theta=theta,
         rope_factor=factor,
         biases=frozenset(name.removesuffix(".bias") for name in tensors if name.endswith(".bias")),
@@ -146,9 +155,24 @@ def head_config(tensors: dict[str, Tensor], config: dict[str, Any], hidden: int,
     return sizes
 
 
+def _require_plain_weights(tensors: dict[str, Tensor]) -> None:
+    """Refuse what is not a plain head: quantised weights would lack their scales here, and maps hold whole numbers."""
+    for name, tensor in tensors.items():
+        wanted = 1 if "norm" in name or name.endswith(".bias") or name in ("d2t", "t2d") else 2
+        whole = tensor.dtype in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+        plain = whole if name in ("d2t", "t2d") else tensor.dtype in PLAIN
+        if tensor.dim() != wanted or not plain:
+            raise HeadMismatch(
+                f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, but a head has plain floating-point weights "
+                "and whole-number maps of one or two dimensions; quantised heads are not supported"
+            )
+
+
 def _rotary(config: dict[str, Any]) -> tuple[float, float]:
     """Base and linear factor of the head's rotary positions; transformers 5 moved the base into rope_parameters."""
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(scaling, dict):
+        raise HeadMismatch(f"config.json's rotary settings must be a table, got {scaling!r}")
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in ("default", "linear"):
         raise HeadMismatch(f"rotary scaling {kind!r} of the head is not supported: default and linear are")
@@ -156,7 +180,10 @@ def _rotary(config: dict[str, Any]) -> tuple[float, float]:
     theta = scaling.get("rope_theta", config.get("rope_theta"))
     theta = 10000.0 if theta is None else theta
     factor: Any = scaling.get("factor") if kind == "linear" else 1.0
-    if not all(isinstance(value, (int, float)) and 0 < value < math.inf for value in (theta, factor)):
+    if not all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e300
+        for value in (theta, factor)
+    ):
         raise HeadMismatch(f"the head's rotary base {theta!r} and factor {factor!r} must be positive numbers")
     return float(theta), float(factor)
 

@@ -91,6 +91,11 @@ class Request:
             if head is None or self.shape is None:
                 raise ValueError(f'method={self.method!r} needs a head and a shape; method="plain" does without')
             self.shape.require_vocabulary(head.config.draft_vocabulary)
+            if self.shape.slots > max(self.max_length, 4096):
+                raise ValueError(
+                    f"a cycle of {self.shape} needs {self.shape.slots} cache slots, more than a whole text of "
+                    f"max_length={self.max_length}: use a smaller depth or fewer nodes"
+                )
         if self.method == "hf" and not self.sampling.greedy:
             raise ValueError('method="hf" is the greedy stock generate: use temperature 0, or method="plain"')
 

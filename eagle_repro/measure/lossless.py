@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,8 @@ def check(pair: Any, prompt_ids: list[int], ids: list[int], *, max_gap: float | 
     if not prompt_ids:
         raise ValueError("the prompt is empty: at least one token is needed")
     limit = GAP[target.dtype] if max_gap is None else max_gap
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < math.inf:
+        raise ValueError(f"max_gap must be a number of logits >= 0, got {limit!r}")
     if not ids:
         return LosslessReport("identical", [], 0, limit, 0.0)
     tokens = torch.tensor([prompt_ids + ids[:-1]], device=target.device)
