@@ -114,8 +114,8 @@ def head_config(tensors: dict[str, Tensor], config: dict[str, Any], hidden: int,
             f"fc.weight is {tuple(tensors['fc.weight'].shape)}, but a target of hidden size {hidden} needs "
             f"{(hidden, 3 * hidden)}: this head belongs to another target, or takes other than three features"
         )
-    heads = config.get("num_attention_heads")
-    kv_heads = heads if config.get("num_key_value_heads") is None else config["num_key_value_heads"]
+    heads: Any = config.get("num_attention_heads")
+    kv_heads: Any = heads if config.get("num_key_value_heads") is None else config["num_key_value_heads"]
     if not all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in (heads, kv_heads)):
         raise HeadMismatch(
             f"q_proj is {tuple(query.shape)} and k_proj {tuple(key.shape)}, and config.json's {heads!r} heads and "
