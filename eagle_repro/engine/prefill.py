@@ -63,7 +63,7 @@ def read_text(
     hidden = tokens
     for start in range(0, tokens.shape[1], PREFILL_CHUNK):
         chunk = tokens[:, start : start + PREFILL_CHUNK]
-        positions, mask, span = _prefix_pass(start, chunk.shape[1], target)
+        positions, mask, span = prefix_pass(start, chunk.shape[1], target)
         cache = target_cache.at(positions, span)
         hidden, features = target.forward(chunk, positions, mask, cache, features=head is not None)
         followers = tokens[:, start + 1 : start + 1 + chunk.shape[1]]
@@ -71,12 +71,12 @@ def read_text(
         if head is not None and head_cache is not None and features is not None:
             tapped.append(features)
             if known:
-                positions, mask, span = _prefix_pass(start, known, target)
+                positions, mask, span = prefix_pass(start, known, target)
                 head(head.fuse(features[:, :known]), followers, positions, mask, head_cache.at(positions, span))
     return hidden[:, -1:], torch.cat(tapped, dim=1) if tapped else None
 
 
-def _prefix_pass(start: int, count: int, target: Target) -> tuple[Tensor, Tensor, int]:
+def prefix_pass(start: int, count: int, target: Target) -> tuple[Tensor, Tensor, int]:
     """Positions (1, n), causal mask and span of a pass over positions start..start+count-1."""
     positions = torch.arange(start, start + count, device=target.device).unsqueeze(0)
     span = read_span(start, count)

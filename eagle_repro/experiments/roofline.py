@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from eagle_repro.api import Pair
-from eagle_repro.engine.attention import visibility
-from eagle_repro.engine.cycle import causal
+from eagle_repro.engine.prefill import prefix_pass
 from eagle_repro.engine.stacks import read_span
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.session import Progress, Session, silent
@@ -73,11 +72,8 @@ class Passes:
 
     @torch.inference_mode()
     def __call__(self, start: int, end: int) -> Tensor:
-        target, count = self.target, end - start
-        positions = torch.arange(start, end, device=target.device).unsqueeze(0)
-        span = read_span(start, count)
-        length = torch.tensor([start], device=target.device)
-        mask = visibility(length, causal(count, target.device), span, target.dtype)
+        target = self.target
+        positions, mask, span = prefix_pass(start, end - start, target)
         hidden, _ = target.forward(self.ids[:, start:end], positions, mask, self.cache.at(positions, span))
         return target.logits(hidden)[0]
 
