@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import torch
@@ -38,9 +39,19 @@ class SlotCache:
         self.kv = torch.zeros(layers, 2, batch, slots, kv_heads, head_dim, dtype=dtype, device=device)
         self.rows = torch.arange(batch, device=device).unsqueeze(1)
 
+    @property
+    def capacity(self) -> int:
+        """Slots of a row."""
+        return self.kv.shape[3]
+
+    def like(self, other: SlotCache) -> bool:
+        """Whether both hold keys and values of one size and kind, whatever their rows and slots."""
+        ours, theirs = ((*c.kv.shape[:2], *c.kv.shape[4:], c.kv.dtype, c.kv.device) for c in (self, other))
+        return ours == theirs
+
     def at(self, slots: Tensor, span: int) -> SlotCache:
         """Make the next pass write slots (B, n) and read 0..span-1. Slots out of range are clamped to the last one."""
-        self.slots = slots.clamp(max=self.kv.shape[3] - 1)
+        self.slots = slots.clamp(max=self.capacity - 1)
         self.span = span
         return self
 
@@ -51,13 +62,19 @@ class SlotCache:
         values[self.rows, self.slots] = value.transpose(1, 2)
         return keys[:, : self.span].transpose(1, 2), values[:, : self.span].transpose(1, 2)
 
+    def row(self, index: int) -> SlotCache:
+        """The cache of one row alone, in the same memory."""
+        alone = copy(self)
+        alone.kv, alone.rows = self.kv[:, :, index : index + 1], self.rows[:1]
+        return alone
+
     def get_seq_length(self, layer: int = 0) -> int:
         """Always 0: positions are given to every pass, none is derived from the cache."""
         return 0
 
     def move(self, source: Tensor, destination: Tensor) -> None:
         """Copy slots source (B, m) to destination (B, m) in every layer, through a temporary: they may overlap."""
-        last = self.kv.shape[3] - 1
+        last = self.capacity - 1
         moved = self.kv[:, :, self.rows, source.clamp(max=last)]
         self.kv[:, :, self.rows, destination.clamp(max=last)] = moved
 

@@ -1,7 +1,7 @@
 """One cycle of speculative decoding as tensor operations: draft -> verify -> accept -> commit.
 
-No Python here depends on data, and all state lives in tensors that are changed in place, so a stack may run these
-functions one by one or capture them once and replay them.
+No Python here depends on data, and all state lives in tensors that are changed in place, so a stack may run the
+phases one by one or capture them once and replay them.
 
 Shapes: B rows, n tree nodes, m = drafted levels + 1 (most tokens a cycle commits), H hidden, V vocabulary.
 """
@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from eagle_repro.engine.accept import Accepted, Sampling, accept, choose
+from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, finite_choices
 from eagle_repro.engine.attention import SlotCache, visibility
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import Candidates, DraftTree, build_tree, root_tree
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -44,9 +47,40 @@ class State:
     target_cache: SlotCache
     head_cache: SlotCache | None
 
+    @classmethod
+    def blank(
+        cls, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, *, sampled: bool = False
+    ) -> State:
+        """Buffers for `batch` texts: caches of `slots` slots, `rows` features a text, noise when sampled."""
+        device = target.device
+        zeros = torch.zeros(batch, dtype=torch.long, device=device)
+        return cls(
+            length=zeros,
+            root=zeros.clone(),
+            features=torch.zeros(batch, rows, 3 * target.hidden_size, dtype=target.dtype, device=device),
+            followers=torch.zeros(batch, rows, dtype=torch.long, device=device),
+            pending=torch.ones_like(zeros),
+            active=torch.ones(batch, dtype=torch.bool, device=device),
+            noise=torch.zeros(batch, rows, target.vocabulary, device=device) if sampled else None,
+            target_cache=target.cache(batch, slots),
+            head_cache=head.cache(batch, slots) if head is not None else None,
+        )
 
-def no_mark(phase: str) -> None:
-    """The default for `mark`: phases are not timed."""
+    @property
+    def small(self) -> tuple[Tensor, ...]:
+        """What a cycle changes beside the caches."""
+        return self.length, self.root, self.features, self.followers, self.pending
+
+
+class Launch(Protocol):
+    """How a stack runs the phases of a cycle: "draft", "verify", "accept" and "commit", each a work over tensors."""
+
+    def __call__(self, phase: str, work: Callable[[], T]) -> T: ...
+
+
+def at_once(phase: str, work: Callable[[], T]) -> T:
+    """The plainest launch: operation by operation, now."""
+    return work()
 
 
 def cycle(
@@ -56,22 +90,26 @@ def cycle(
     shape: TreeShape | None,
     span: int,
     sampling: Sampling,
-    mark: Callable[[str], None] = no_mark,
+    launch: Launch = at_once,
 ) -> tuple[DraftTree, Accepted]:
     """Draft a tree, verify it in one target pass, accept the path the target agrees with, commit it.
 
     shape None is plain decoding: the tree is its root, and no head is needed. span: cache slots that passes read, at
-    least length + shape.slots. mark is called after each phase with its name.
+    least length + shape.slots.
     """
-    tree = root_tree(state.root) if shape is None or head is None else draft(head, state, shape, span)
-    mark("draft")
-    logits, features = verify(target, state, tree, span, features=shape is not None)
-    mark("verify")
-    choices = choose(logits, sampling, node_noise(state, tree))
-    accepted = accept(tree, choices, logits, levels=shape.levels if shape else 0)
-    mark("accept")
-    commit(state, features, accepted)
-    mark("commit")
+
+    def drafted() -> DraftTree:
+        return root_tree(state.root) if shape is None or head is None else draft(head, state, shape, span)
+
+    def verified() -> tuple[Tensor, Tensor, Tensor | None]:
+        logits, features = verify(target, state, tree, span, features=shape is not None)
+        choices = choose(logits, sampling, node_noise(state, tree))
+        return choices, finite_choices(logits, choices), features
+
+    tree = launch("draft", drafted)
+    choices, finite, features = launch("verify", verified)
+    accepted = launch("accept", lambda: accept(tree, choices, finite, levels=shape.levels if shape else 0))
+    launch("commit", lambda: commit(state, features, accepted))
     return tree, accepted
 
 
@@ -160,8 +198,10 @@ def commit(state: State, features: Tensor | None, accepted: Accepted) -> None:
         length = state.length.unsqueeze(1)
         state.target_cache.move(length + accepted.path, length + rows)
         kept = pick_rows(features, accepted.path)
-        state.features.copy_(torch.where(state.active.view(-1, 1, 1), kept, state.features))
-        state.followers.copy_(torch.where(state.active.unsqueeze(1), accepted.emitted, state.followers))
+        # A state may have room for deeper trees than this one.
+        pending, followers = state.features[:, : len(rows)], state.followers[:, : len(rows)]
+        pending.copy_(torch.where(state.active.view(-1, 1, 1), kept, pending))
+        followers.copy_(torch.where(state.active.unsqueeze(1), accepted.emitted, followers))
     committed = accepted.count + 1  # the root and the accepted tokens
     following = accepted.emitted.gather(1, accepted.count.unsqueeze(1)).squeeze(1)
     state.root.copy_(torch.where(state.active, following, state.root))

@@ -31,8 +31,14 @@ class DraftTree:
 
     def cpu(self) -> DraftTree:
         """A copy on the host."""
-        fields = (self.tokens, self.parents, self.depths, self.scores, self.ancestors)
-        return DraftTree(*(field.detach().to("cpu", copy=True) for field in fields))
+        return DraftTree(*(field.detach().to("cpu", copy=True) for field in self._fields()))
+
+    def row(self, index: int) -> DraftTree:
+        """The tree of one row alone, still with a batch dimension."""
+        return DraftTree(*(field[index : index + 1] for field in self._fields()))
+
+    def _fields(self) -> tuple[Tensor, ...]:
+        return self.tokens, self.parents, self.depths, self.scores, self.ancestors
 
     def paths(self, row: int = 0) -> list[list[int]]:
         """Root-to-leaf paths of one row as node numbers, by leaf number (for people and tests, not for the cycle)."""
@@ -114,7 +120,7 @@ def build_tree(root: Tensor, candidates: Candidates, shape: TreeShape) -> DraftT
 
 def root_tree(root: Tensor) -> DraftTree:
     """The tree of one node (B,) that plain decoding verifies."""
-    root = root.unsqueeze(1)
+    root = root.unsqueeze(1).clone()  # the root is changed in place by the commit
     zero = torch.zeros_like(root)
     return DraftTree(root, zero - 1, zero, zero.float(), torch.ones_like(root, dtype=torch.bool).unsqueeze(1))
 
