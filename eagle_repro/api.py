@@ -68,7 +68,7 @@ def load_pair(
     found_head = resolve(head_ref, "head")  # the smaller one first: what is wrong with it shows before a long download
     found_target = resolve(target_ref, "target")
     model, tokenizer = _load_target(found_target.folder, kind, where)
-    adapter = Target(model)
+    adapter = Target(model, fused=launched != "eager")
     loaded_head = load_head(found_head.folder, adapter.embedding, rope_theta=rope_theta)
     adapter.prove()
     return Pair(

@@ -57,9 +57,13 @@ class SlotCache:
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Store key, value (B, kv_heads, n, head_dim); return what the pass reads, (B, kv_heads, span, d) twice."""
+        return self.write(layer, key.transpose(1, 2), value.transpose(1, 2))
+
+    def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """update() with key, value (B, n, kv_heads, head_dim)."""
         keys, values = self.kv[layer]
-        keys[self.rows, self.slots] = key.transpose(1, 2)
-        values[self.rows, self.slots] = value.transpose(1, 2)
+        keys[self.rows, self.slots] = key
+        values[self.rows, self.slots] = value
         return keys[:, : self.span].transpose(1, 2), values[:, : self.span].transpose(1, 2)
 
     def row(self, index: int) -> SlotCache:
@@ -79,6 +83,12 @@ class SlotCache:
         self.kv[:, :, self.rows, destination.clamp(max=last)] = moved
 
 
+def prefix_mask(length: Tensor, span: int, dtype: torch.dtype) -> Tensor:
+    """Additive mask (B, 1, span): slots below length (B,) are seen."""
+    behind = torch.arange(span, device=length.device) >= length.view(-1, 1, 1)
+    return behind.to(dtype) * torch.finfo(dtype).min
+
+
 def visibility(length: Tensor, block: Tensor, span: int, dtype: torch.dtype) -> Tensor:
     """Additive mask (B, 1, n, span): every query sees slots below length (B,) and what `block` says of the newest.
 
@@ -86,12 +96,10 @@ def visibility(length: Tensor, block: Tensor, span: int, dtype: torch.dtype) -> 
     """
     queries, newest = block.shape[1:]
     offset = torch.arange(span, device=length.device) - length.unsqueeze(1)  # (B, span)
-    inside = (offset >= 0) & (offset < newest)
     index = offset.clamp(0, newest - 1).unsqueeze(1).expand(-1, queries, -1)
-    seen = block.expand(length.shape[0], -1, -1).gather(2, index) & inside.unsqueeze(1)
+    seen = block.expand(length.shape[0], -1, -1).gather(2, index) & (offset < newest).unsqueeze(1)
     seen = seen | (offset < 0).unsqueeze(1)
-    hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=length.device)
-    return torch.where(seen, torch.zeros_like(hidden), hidden).unsqueeze(1)
+    return ((~seen).to(dtype) * torch.finfo(dtype).min).unsqueeze(1)
 
 
 def fold_mask(mask: Tensor, groups: int) -> Tensor:
@@ -115,6 +123,11 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, s
     query = query.reshape(batch, kv_heads, folded, head_dim)
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
     return out.reshape(batch, heads, tokens, head_dim).transpose(1, 2)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """grouped_attention of query (B, n, heads, d)."""
+    return grouped_attention(query.transpose(1, 2), key, value, mask, scale)
 
 
 def _hf_tree_attention(

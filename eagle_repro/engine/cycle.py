@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, finite_choices
-from eagle_repro.engine.attention import SlotCache, visibility
+from eagle_repro.engine.attention import SlotCache, prefix_mask, visibility
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
-from eagle_repro.engine.tree import Candidates, DraftTree, build_tree, root_tree
+from eagle_repro.engine.tree import Candidates, DraftTree, build_tree, ranked, root_tree
 
 T = TypeVar("T")
 
@@ -127,25 +127,26 @@ def draft_candidates(head: Eagle3Head, state: State, depth: int, k: int, span: i
     batch, device, cache = state.length.shape[0], state.length.device, state.head_cache
     hidden = catch_up(head, state, span)  # (B, 1, H): the head's output for the root
     tokens, logprobs = best_children(head, hidden, k)
-    candidates = Candidates.first_level(tokens[:, 0], logprobs[:, 0])
+    inputs, best, hidden = tokens[:, 0], logprobs[:, 0], hidden.expand(-1, k, -1)  # of the k frontier nodes
     frontier = torch.arange(k, device=device).expand(batch, k)  # flat candidate numbers, best first
-    inputs, hidden = tokens[:, 0], hidden.expand(-1, k, -1)
-    itself = torch.eye(k, dtype=torch.bool, device=device).expand(batch, k, k)
-    seen = itself  # (B, k, drafted so far): which drafted slots each frontier node sees
+    drafted, scores, frontiers = [inputs], [best], []
+    seen = prefix_mask(state.length, span, hidden.dtype).expand(-1, k, -1)  # (B, k, span), each node's own
+    slots = state.length.unsqueeze(1) + torch.arange(depth * k, device=device)
     for level in range(depth):
-        slots = (state.length + level * k).unsqueeze(1) + torch.arange(k, device=device)
+        own = slots[:, level * k : level * k + k]
+        seen = seen.scatter(2, own.unsqueeze(-1), 0.0)
         positions = (state.length + level).unsqueeze(1).expand(-1, k)
-        mask = visibility(state.length, seen, span, hidden.dtype)
-        hidden = head(hidden, inputs, positions, mask, cache.at(slots, span))
-        tokens, logprobs = best_children(head, hidden, k)
-        candidates = candidates.expanded(frontier, tokens, logprobs)
+        hidden = head(hidden, inputs, positions, seen.unsqueeze(1), cache.at(own, span))
+        tokens, logprobs = best_children(head, hidden, k)  # (B, k, k)
+        drafted.append(tokens.flatten(1))
+        scores.append((best.unsqueeze(-1) + logprobs).flatten(1))
+        frontiers.append(frontier)
         if level + 1 < depth:
-            frontier = candidates.newest_best(k)
-            inputs = candidates.tokens.gather(1, frontier)
-            parent = (frontier - (candidates.scores.shape[1] - k * k)) // k  # row of this level's pass
-            hidden = pick_rows(hidden, parent)
-            seen = torch.cat((pick_rows(seen, parent), itself), dim=-1)
-    return candidates
+            best, newest = (column[:, :k] for column in ranked(scores[-1]))
+            inputs, parent = drafted[-1].gather(1, newest), newest // k
+            hidden, seen = pick_rows(hidden, parent), pick_rows(seen, parent)
+            frontier = newest + (k + level * k * k)
+    return Candidates.of_levels(drafted, scores, frontiers)
 
 
 def pick_rows(x: Tensor, rows: Tensor) -> Tensor:
