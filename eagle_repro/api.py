@@ -71,6 +71,8 @@ def load_pair(
     adapter = Target(model, fused=launched != "eager")
     loaded_head = load_head(found_head.folder, adapter.embedding, rope_theta=rope_theta)
     adapter.prove()
+    if launched != "eager":
+        loaded_head.use_fused()
     return Pair(
         name=label,
         target=adapter,

@@ -57,14 +57,13 @@ class SlotCache:
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Store key, value (B, kv_heads, n, head_dim); return what the pass reads, (B, kv_heads, span, d) twice."""
-        return self.write(layer, key.transpose(1, 2), value.transpose(1, 2))
+        return self.write(layer, torch.stack((key.transpose(1, 2), value.transpose(1, 2)), dim=2))
 
-    def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """update() with key, value (B, n, kv_heads, head_dim)."""
-        keys, values = self.kv[layer]
-        keys[self.rows, self.slots] = key
-        values[self.rows, self.slots] = value
-        return keys[:, : self.span].transpose(1, 2), values[:, : self.span].transpose(1, 2)
+    def write(self, layer: int, both: Tensor) -> tuple[Tensor, Tensor]:
+        """update() with keys and values in one tensor (B, n, 2, kv_heads, head_dim)."""
+        self.kv[layer].permute(1, 2, 0, 3, 4)[self.rows, self.slots] = both
+        keys, values = self.kv[layer, :, :, : self.span].transpose(2, 3)
+        return keys, values
 
     def row(self, index: int) -> SlotCache:
         """The cache of one row alone, in the same memory."""

@@ -23,6 +23,7 @@ from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import Candidates, DraftTree, build_tree, ranked, root_tree
 
 T = TypeVar("T")
+PART = 256
 
 
 @dataclass
@@ -131,7 +132,7 @@ def draft_candidates(head: Eagle3Head, state: State, depth: int, k: int, span: i
     frontier = torch.arange(k, device=device).expand(batch, k)  # flat candidate numbers, best first
     drafted, scores, frontiers = [inputs], [best], []
     seen = prefix_mask(state.length, span, hidden.dtype).expand(-1, k, -1)  # (B, k, span), each node's own
-    slots = state.length.unsqueeze(1) + torch.arange(depth * k, device=device)
+    slots = (state.length.unsqueeze(1) + torch.arange(depth * k, device=device)).clamp(max=span - 1)
     for level in range(depth):
         own = slots[:, level * k : level * k + k]
         seen = seen.scatter(2, own.unsqueeze(-1), 0.0)
@@ -162,7 +163,7 @@ def catch_up(head: Eagle3Head, state: State, span: int) -> Tensor:
     assert state.head_cache is not None
     start = state.length - state.pending
     rows = torch.arange(state.features.shape[1], device=start.device)
-    positions = start.unsqueeze(1) + rows
+    positions = (start.unsqueeze(1) + rows).clamp(max=state.head_cache.capacity - 1)
     mask = visibility(start, causal(len(rows), start.device), span, state.features.dtype)
     cache = state.head_cache.at(positions, span)
     hidden = head(head.fuse(state.features), state.followers, positions, mask, cache)
@@ -171,8 +172,22 @@ def catch_up(head: Eagle3Head, state: State, span: int) -> Tensor:
 
 def best_children(head: Eagle3Head, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` likeliest next tokens (target ids) and their log-probabilities (B, n, count), best first."""
-    best = head.log_probabilities(hidden).topk(count, dim=-1)
-    return head.to_target(best.indices), best.values
+    values, indices = likeliest(head.log_probabilities(hidden), count)
+    return head.to_target(indices), values
+
+
+def likeliest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of values (B, n, D) and their indices, best first.
+
+    A large vocabulary is searched by parts and then among the parts' best: one search over it all is a single block's
+    work on a GPU.
+    """
+    if values.shape[-1] % PART or values.shape[-1] < 4 * PART or count > PART:
+        return tuple(values.topk(count, dim=-1))  # type: ignore[return-value]
+    parts = values.unflatten(-1, (-1, PART)).topk(count, dim=-1, sorted=False)
+    best = parts.values.flatten(-2).topk(count, dim=-1)
+    within = parts.indices.flatten(-2).gather(-1, best.indices)
+    return best.values, within + best.indices // count * PART
 
 
 def verify(target: Target, state: State, tree: DraftTree, span: int, *, features: bool) -> tuple[Tensor, Tensor | None]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from eagle_repro.engine.attention import SlotCache, attend
+from eagle_repro.engine.attention import SlotCache, attend, fold_mask
 
 AT_ONCE = 64  # tokens up to which the rotary tables of all layers are made in one kernel; more would take memory
 FUSED = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -27,16 +27,14 @@ class FusedDecoder:
 
     def __init__(self, model: Any) -> None:
         config, decoder = model.config, model.get_decoder()
-        self.heads: int = config.num_attention_heads
-        self.kv_heads: int = getattr(config, "num_key_value_heads", None) or self.heads
+        heads: int = config.num_attention_heads
+        kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
         self.embedding: Tensor = decoder.embed_tokens.weight
         self.rotary: Any = decoder.rotary_emb
-        self.layers = [_Layer(layer) for layer in decoder.layers]
+        self.layers = [_Layer(layer, heads, kv_heads) for layer in decoder.layers]
         self.norm = _Norm(decoder.norm)
-        self.normed = self.layers[0].head_norms is not None
-        if self.normed:  # (layers, heads + kv_heads, d): what each head's norm multiplies by
-            norms = [layer.head_norms for layer in self.layers if layer.head_norms is not None]
-            self.head_norms = torch.stack([self._by_head(*each) for each in norms])
+        norms = [layer.block.norms for layer in self.layers if layer.block.norms is not None]
+        self.norms = torch.stack(norms) if norms else None  # (layers, heads + 2 kv_heads, d)
 
     def __call__(
         self, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache, taps: Sequence[int]
@@ -48,59 +46,61 @@ class FusedDecoder:
         batch, count = tokens.shape
         embedded = F.embedding(tokens, self.embedding)
         x = embedded.flatten(0, 1)  # (B * n, H), added to in place
-        tables = self._tables(*self.rotary(embedded, positions))
+        cos, sin = self.rotary(embedded, positions)
+        tables = self._tables(torch.stack((cos, signed(sin))))
         tapped = {}
         for number, (layer, rotary) in enumerate(zip(self.layers, tables, strict=False)):
             if number in taps:
                 tapped[number] = x.clone()
-            self._attend(layer, x, (batch, count), rotary, mask, cache, number)
-            layer.feed(x)
+            out = layer.block.attend(layer.input_norm(x), rotary, mask, cache, number)
+            x.addmm_(out, layer.block.out.t())
+            x.addmm_(layer.mlp.activated(layer.mlp_norm(x)), layer.mlp.down.t())
         hidden = self.norm(x).view(batch, count, -1)
         if not taps:
             return hidden, None
         return hidden, torch.cat([tapped[number] for number in taps], dim=-1).view(batch, count, -1)
 
-    def _attend(
-        self,
-        layer: _Layer,
-        x: Tensor,
-        sizes: tuple[int, int],
-        rotary: tuple[Tensor, Tensor],
-        mask: Tensor,
-        cache: SlotCache,
-        number: int,
-    ) -> None:
-        cos, sin = rotary
-        joined = F.linear(layer.input_norm(x), layer.qkv, layer.qkv_bias)
-        joined = joined.view(*sizes, self.heads + 2 * self.kv_heads, -1)  # (B, n, heads + 2 kv_heads, d)
-        turning, value = joined.split((self.heads + self.kv_heads, self.kv_heads), dim=2)
-        if self.normed:  # the values are normed in vain: one kernel over all is cheaper than two over parts
-            turning = F.rms_norm(joined, joined.shape[-1:], eps=layer.head_eps)[:, :, : self.heads + self.kv_heads]
-        swapped = turning.roll(turning.shape[-1] // 2, -1)
-        turned = torch.addcmul(turning * cos, swapped, sin)
-        query, key = turned.split((self.heads, self.kv_heads), dim=2)
-        keys, values = cache.write(number, key, value)
-        out = attend(query, keys, values, mask, layer.scale)
-        x.addmm_(out.flatten(2).flatten(0, 1), layer.out.t())
+    def _tables(self, tables: Tensor) -> Iterable[Tensor]:
+        """Each layer's rotary tables (2, B, n, heads + 2 kv_heads, d) from cos and signed sin (2, B, n, d)."""
+        block = self.layers[0].block
+        tables = block.by_head(tables)
+        if self.norms is None:
+            return repeat(tables)
+        # A head's norm is multiplied in: w * x * cos + roll(w * x) * sin = x * (w * cos) + roll(x) * (roll(w) * sin).
+        norms = torch.stack(
+            (self.norms, self.norms.roll(self.norms.shape[-1] // 2, -1)), dim=1
+        )  # (layers, 2, heads, d)
+        if tables.shape[1] * tables.shape[2] > AT_ONCE:
+            return (norm[:, None, None] * tables for norm in norms)
+        return (norms[:, :, None, None] * tables).unbind(0)
 
-    def _tables(self, cos: Tensor, sin: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-        """Each layer's rotary tables for x * cos + roll(x) * sin, (B, n, 1 or heads + kv_heads, d).
 
-        The half whose partner comes in with a minus carries it in its sine; a head's norm is multiplied in.
-        """
-        half = sin.shape[-1] // 2
-        sin = torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
-        cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
-        if not self.normed:
-            return repeat((cos, sin))
-        by_cos, by_sin = self.head_norms, self.head_norms.roll(half, -1)  # (layers, heads + kv_heads, d)
-        if cos.shape[0] * cos.shape[1] > AT_ONCE:
-            return ((weight * cos, rolled * sin) for weight, rolled in zip(by_cos, by_sin, strict=True))
-        at_once = (by[:, None, None] * table for by, table in ((by_cos, cos), (by_sin, sin)))
-        return zip(*at_once, strict=True)
+class FusedHead:
+    """The layer of an EAGLE-3 head, called as Eagle3Head is."""
 
-    def _by_head(self, query: Tensor, key: Tensor) -> Tensor:
-        return torch.cat((query.expand(self.heads, -1), key.expand(self.kv_heads, -1)))
+    def __init__(self, head: Any) -> None:
+        config, layer = head.config, head.midlayer
+        self.head = head
+        self.block = _Attention(layer.self_attn, config.heads, config.kv_heads, config.head_dim**-0.5)
+        self.mlp = _Mlp(layer.mlp)
+        self.tables = torch.empty(0, 2 * config.head_dim, device=head.d2t.device)
+
+    def reach(self, positions: int) -> None:
+        """Have rotary tables for positions 0..positions-1: (positions, 2 * d)."""
+        if len(self.tables) < positions:
+            tables = self.head.rotary(torch.arange(positions, device=self.tables.device).unsqueeze(0))
+            self.tables = tables[:, 0].transpose(0, 1).flatten(1).contiguous()
+
+    def __call__(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
+        layer = self.head.midlayer
+        embedded = F.embedding(tokens, self.head.embedding)
+        x = torch.cat((layer.input_layernorm(embedded), layer.hidden_norm(hidden)), dim=-1)
+        tables = F.embedding(positions, self.tables).unflatten(-1, (2, -1)).movedim(-2, 0)
+        tables = self.block.by_head(tables)
+        out = self.block.attend(x.flatten(0, 1), tables, fold_mask(mask, self.block.groups), cache, 0)
+        hidden = torch.addmm(hidden.flatten(0, 1), out, self.block.out.t())
+        hidden.addmm_(self.mlp.activated(layer.post_attention_layernorm(hidden)), self.mlp.down.t())
+        return hidden.view(*tokens.shape, -1)
 
 
 class _Norm:
@@ -114,24 +114,80 @@ class _Norm:
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-class _Layer:
-    """The weights of one decoder layer, joined where they read the same input."""
+class _Attention:
+    """Attention with one projection, one rotation and one cache write for queries, keys and values together.
 
-    def __init__(self, layer: Any) -> None:
-        attention, mlp = layer.self_attn, layer.mlp
-        self.input_norm, self.mlp_norm = _Norm(layer.input_layernorm), _Norm(layer.post_attention_layernorm)
-        self.qkv, self.qkv_bias = join((attention.q_proj, attention.k_proj, attention.v_proj))
+    Values go through the rotation by no angle, which leaves them as they are: one kernel over all that lies in a row is
+    cheaper than two over parts of it.
+    """
+
+    def __init__(self, attention: Any, heads: int, kv_heads: int, scale: float) -> None:
+        self.heads, self.kv_heads, self.groups, self.scale = heads, kv_heads, heads // kv_heads, scale
+        self.qkv, self.bias = join((attention.q_proj, attention.k_proj, attention.v_proj))
+        self.out: Tensor = attention.o_proj.weight
+        self.rotated = torch.arange(heads + 2 * kv_heads, device=self.qkv.device).view(-1, 1) < heads + kv_heads
+        self.unmoved = torch.tensor([1.0, 0.0], dtype=self.qkv.dtype, device=self.qkv.device).view(2, 1, 1, 1, 1)
+        query, key = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
+        self.norms: Tensor | None = None
+        if query is not None and key is not None:  # (heads + 2 kv_heads, d), 1 for the values, which have none
+            each = (query.weight, key.weight, torch.ones_like(key.weight))
+            counts = torch.tensor((heads, kv_heads, kv_heads), device=self.qkv.device)
+            self.norms, self.eps = torch.stack(each).repeat_interleave(counts, dim=0), query.variance_epsilon
+
+    def by_head(self, tables: Tensor) -> Tensor:
+        """Rotary tables (2, B, n, d) for every head: (2, B, n, heads + 2 kv_heads, d)."""
+        return torch.where(self.rotated, tables.unsqueeze(3), self.unmoved)
+
+    def attend(self, x: Tensor, tables: Tensor, mask: Tensor, cache: SlotCache, layer: int) -> Tensor:
+        """Outputs (B * n, heads * d), before the last projection, of normed inputs x (B * n, H or 2H).
+
+        tables (2, B, n, heads + 2 kv_heads, d); mask folded.
+        """
+        joined = F.linear(x, self.qkv, self.bias).view(tables.shape[1:])  # (B, n, heads + 2 kv_heads, d)
+        if self.norms is None:
+            query, both = self._parted(turned(joined, tables))
+        else:  # the norm of the values is not theirs
+            query, both = self._parted(turned(F.rms_norm(joined, joined.shape[-1:], eps=self.eps), tables))
+            both = torch.stack((both[:, :, 0], joined[:, :, -self.kv_heads :]), dim=2)
+        keys, values = cache.write(layer, both)
+        return attend(query, keys, values, mask, self.scale).flatten(2).flatten(0, 1)
+
+    def _parted(self, joined: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries (B, n, heads, d); keys and values (B, n, 2, kv_heads, d)."""
+        query, both = joined.split((self.heads, 2 * self.kv_heads), dim=2)
+        return query, both.unflatten(2, (2, self.kv_heads))
+
+
+class _Mlp:
+    def __init__(self, mlp: Any) -> None:
         self.gate_up, _ = join((mlp.gate_proj, mlp.up_proj))
-        self.out, self.down = attention.o_proj.weight, mlp.down_proj.weight
-        self.scale: float = attention.scaling
-        norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
-        self.head_norms = None if norms[0] is None else (norms[0].weight, norms[1].weight)  # type: ignore[union-attr]
-        self.head_eps = None if norms[0] is None else norms[0].variance_epsilon
+        self.down: Tensor = mlp.down_proj.weight
 
-    def feed(self, x: Tensor) -> None:
-        """Add the MLP's output to the residual stream x (B * n, H)."""
-        gate, up = F.linear(self.mlp_norm(x), self.gate_up).chunk(2, dim=-1)
-        x.addmm_(F.silu(gate).mul_(up), self.down.t())
+    def activated(self, x: Tensor) -> Tensor:
+        """What the last projection reads, (B * n, mlp), from normed inputs (B * n, H)."""
+        gate, up = F.linear(x, self.gate_up).chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)
+
+
+class _Layer:
+    """One decoder layer."""
+
+    def __init__(self, layer: Any, heads: int, kv_heads: int) -> None:
+        self.input_norm, self.mlp_norm = _Norm(layer.input_layernorm), _Norm(layer.post_attention_layernorm)
+        self.block = _Attention(layer.self_attn, heads, kv_heads, layer.self_attn.scaling)
+        self.mlp = _Mlp(layer.mlp)
+
+
+def signed(sin: Tensor) -> Tensor:
+    """Sines (..., d) for x * cos + roll(x) * sin: the half whose partner comes in with a minus carries it."""
+    half = sin.shape[-1] // 2
+    return torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
+
+
+def turned(x: Tensor, tables: Tensor) -> Tensor:
+    """Rotary positions on x (B, n, heads, d), halves convention; tables: cos and signed sin, (2, B, n, heads, d)."""
+    cos, sin = tables
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
 def join(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:

@@ -108,13 +108,14 @@ class _Decoding:
     def step(self) -> None:
         """One cycle of every row that has not ended."""
         request, shape = self.requests[0], self.shape
-        running = [row for row, text in enumerate(self.texts) if text.stop_reason is None]
         # The newest token is the root and not committed yet.
-        contexts = {row: len(self.requests[row].prompt) + len(self.texts[row].ids) - 1 for row in running}
+        contexts = {row: len(self.requests[row].prompt) + len(text.ids) - 1 for row, text in enumerate(self.texts)}
+        longest = max(contexts.values())  # of rows that have ended too: their passes go on, for nobody
+        contexts = {row: context for row, context in contexts.items() if self.texts[row].stop_reason is None}
         for row, context in contexts.items():
             draw_noise(self.state, request.sampling, row, context)
         phases = _Phases(self.clock) if request.instrument else None
-        span = read_span(max(contexts.values()), shape.slots if shape else 2)
+        span = read_span(longest, shape.slots if shape else 2)
         mark = phases.mark if phases else no_mark
         tree, accepted = self.stack.cycle(self.target, self.head, self.state, shape, span, request.sampling, mark)
         # The one read-back of a cycle.

@@ -124,6 +124,7 @@ class Graph(Eager):
                 slots, rows = max(slots, kept.target_cache.capacity), max(rows, kept.features.shape[1])
             self._state, kept = None, None
             self._graphs.clear()
+            self._pool = None  # a pool dies with its last graph
             self._state = State.blank(target, head, batch, slots, rows, sampled=sampled)
             return self._state
         kept.pending.fill_(1)

@@ -32,6 +32,8 @@ def random_pair(shape: PairShape, device: str, dtype: torch.dtype, *, stack: str
         torch.manual_seed(seed)
         target = Target(_target(shape, where, dtype), fused=stack != "eager")
         head = _head(shape, target.embedding)
+    if stack != "eager":
+        head.use_fused()
     return Pair(
         name=f"{shape.name} (random weights)",
         target=target,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -29,8 +30,6 @@ def moved(device: str) -> tuple[Target, Eagle3Head]:
     head = random_head(target, 32)
     if device == "cpu":
         return target, head
-    from copy import deepcopy
-
     there = Target(deepcopy(target.model).to(device))
     on = Eagle3Head(head.config, there.embedding).to(device)
     on.load_state_dict(head.state_dict())
@@ -47,8 +46,12 @@ def story(out: Any) -> Any:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, 0.9, 20, seed=3)], ids=["greedy", "sampled"])
-def test_replayed_graphs_write_what_eager_writes(device: str, sampling: Sampling) -> None:
+@pytest.mark.parametrize("fused", [False, True], ids=["stock", "fused"])
+def test_replayed_graphs_write_what_eager_writes(device: str, sampling: Sampling, fused: bool) -> None:
     target, head = moved(device)
+    fast, drafting = (Target(deepcopy(target.model), fused=True), deepcopy(head)) if fused else (target, head)
+    if fused:
+        drafting.use_fused()
     graph = Graph()
     texts = [
         request([1, 2, 3], sampling=sampling),
@@ -58,7 +61,7 @@ def test_replayed_graphs_write_what_eager_writes(device: str, sampling: Sampling
         request([1, 2, 3], sampling=sampling),  # over buffers that other texts have used
     ]
     for each in texts:
-        assert story(run(target, head, each, stack=graph)) == story(run(target, head, each)), each
+        assert story(run(fast, drafting, each, stack=graph)) == story(run(target, head, each)), each
 
 
 @pytest.mark.parametrize("device", DEVICES)
