@@ -7,13 +7,13 @@ hidden state, from which token i + 2 is drafted and which stands in for true fea
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from eagle_repro.engine.attention import SlotCache, fold_mask, grouped_attention
+from eagle_repro.engine.attention import SlotCache
 from eagle_repro.engine.checkpoint import (
     HeadConfig,
     HeadMismatch,
@@ -21,6 +21,12 @@ from eagle_repro.engine.checkpoint import (
     read_checkpoint,
     vocabulary_maps,
 )
+
+
+class HeadCache(Protocol):
+    """Keys and values of the head's one layer: what a pass writes and reads is the cache's business."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor: ...
 
 
 class HeadAttention(nn.Module):
@@ -35,15 +41,13 @@ class HeadAttention(nn.Module):
         self.v_proj = linear("self_attn.v_proj", 2 * config.hidden, keys)
         self.o_proj = linear("self_attn.o_proj", queries, config.hidden)
 
-    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor, cache: SlotCache) -> Tensor:
+    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor, cache: HeadCache) -> Tensor:
         """x (B, n, 2H) -> (B, n, H); rotary cos, sin (B, 1, n, head_dim); mask (B, 1, n, span)."""
         query, key, value = (
             projection(x).unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        keys, values = cache.update(rotate(key, *rotary), value, 0)
-        mask = fold_mask(mask, self.config.heads // self.config.kv_heads)
-        out = grouped_attention(rotate(query, *rotary), keys, values, mask, self.config.head_dim**-0.5)
+        out = cache.attend(rotate(query, *rotary), rotate(key, *rotary), value, mask, self.config.head_dim**-0.5)
         return self.o_proj(out.flatten(2))
 
 
@@ -119,7 +123,7 @@ class Eagle3Head(nn.Module):
         """True features (B, n, 3H) -> hidden (B, n, H)."""
         return self.fc(features)
 
-    def forward(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: HeadCache) -> Tensor:
         """hidden (B, n, H) of positions (B, n) and the tokens (B, n) that follow them -> pre-norm hidden (B, n, H).
 
         mask (B, 1, n, span) additive; cache set with at().
@@ -127,7 +131,9 @@ class Eagle3Head(nn.Module):
         angles = positions.unsqueeze(-1) * self.inv_freq  # (B, n, head_dim / 2)
         angles = torch.cat((angles, angles), dim=-1).unsqueeze(1)
         rotary = angles.cos().to(hidden.dtype), angles.sin().to(hidden.dtype)
-        return self.midlayer(hidden, F.embedding(tokens, self.embedding), rotary, mask, cache)
+        # A head in training computes in another dtype than the target whose table it borrows.
+        embedded = F.embedding(tokens, self.embedding).to(hidden.dtype)
+        return self.midlayer(hidden, embedded, rotary, mask, cache)
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """Log-probabilities (..., D) float32 over the draft vocabulary from pre-norm hidden states (..., H)."""

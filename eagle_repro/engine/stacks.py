@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
 STACKS = ("eager",)
 
 
@@ -20,3 +27,8 @@ def read_span(longest: int, slots: int) -> int:
     Rounded up to a bucket of 64, so that shapes repeat from cycle to cycle.
     """
     return -(-(longest + slots) // 64) * 64
+
+
+def captured(work: Callable[[], T], device: torch.device, restore: Sequence[Tensor]) -> Callable[[], T]:
+    """`work` as it is launched on a device: as it stands."""
+    return work
