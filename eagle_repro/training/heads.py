@@ -51,7 +51,7 @@ def new_head(target: Target, sizes: HeadConfig, drafted: Tensor, seed: int) -> E
 def head_from(folder: Path, target: Target) -> Eagle3Head:
     """The head of a folder as float32, to train on from; its draft vocabulary and its maps stay as they are."""
     head = load_head(folder, target.embedding.float()).requires_grad_(True)
-    head.shared_embedding = target.embedding
+    head.shared_embedding = target.embedding.detach()  # a parameter would become one of the head's
     return head
 
 
