@@ -71,6 +71,12 @@ class SlotCache:
         alone.kv, alone.rows = self.kv[:, :, index : index + 1], self.rows[:1]
         return alone
 
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """Store key and value in layer 0 and attend to what the pass reads: (B, n, heads, d) from (B, heads, n, d)."""
+        keys, values = self.update(key, value, 0)
+        mask = fold_mask(mask, query.shape[1] // key.shape[1])
+        return grouped_attention(query, keys, values, mask, scale)
+
     def get_seq_length(self, layer: int = 0) -> int:
         """Always 0: positions are given to every pass, none is derived from the cache."""
         return 0

@@ -7,13 +7,13 @@ hidden state, from which token i + 2 is drafted and which stands in for true fea
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from eagle_repro.engine.attention import SlotCache, fold_mask, grouped_attention
+from eagle_repro.engine.attention import SlotCache
 from eagle_repro.engine.checkpoint import (
     HeadConfig,
     HeadMismatch,
@@ -24,6 +24,12 @@ from eagle_repro.engine.checkpoint import (
 from eagle_repro.engine.fused import FusedHead, turned
 
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+
+
+class HeadCache(Protocol):
+    """Keys and values of the head's one layer: what a pass writes and reads is the cache's business."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor: ...
 
 
 class HeadAttention(nn.Module):
@@ -38,15 +44,14 @@ class HeadAttention(nn.Module):
         self.v_proj = linear("self_attn.v_proj", 2 * config.hidden, keys)
         self.o_proj = linear("self_attn.o_proj", queries, config.hidden)
 
-    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
+    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor, cache: HeadCache) -> Tensor:
         """x (B, n, 2H) -> (B, n, H); rotary (2, B, 1, n, head_dim); mask (B, 1, n, span)."""
         query, key, value = (
             projection(x).unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        keys, values = cache.update(turned(key, rotary), value, 0)
-        mask = fold_mask(mask, self.config.heads // self.config.kv_heads)
-        out = grouped_attention(turned(query, rotary), keys, values, mask, self.config.head_dim**-0.5)
+        scale = self.config.head_dim**-0.5
+        out = cache.attend(turned(query, rotary), turned(key, rotary), value, mask, scale)
         return self.o_proj(out.flatten(2))
 
 
@@ -76,7 +81,7 @@ class HeadLayer(nn.Module):
         self.self_attn = HeadAttention(config, linear)
         self.mlp = HeadMLP(config, linear)
 
-    def forward(self, hidden: Tensor, embedded: Tensor, rotary: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
+    def forward(self, hidden: Tensor, embedded: Tensor, rotary: Tensor, mask: Tensor, cache: HeadCache) -> Tensor:
         x = torch.cat((self.input_layernorm(embedded), self.hidden_norm(hidden)), dim=-1)
         hidden = hidden + self.self_attn(x, rotary, mask, cache)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
@@ -129,15 +134,16 @@ class Eagle3Head(nn.Module):
         """True features (B, n, 3H) -> hidden (B, n, H)."""
         return self.fc(features)
 
-    def forward(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: HeadCache) -> Tensor:
         """hidden (B, n, H) of positions (B, n) and the tokens (B, n) that follow them -> pre-norm hidden (B, n, H).
 
         mask (B, 1, n, span) additive; cache set with at().
         """
-        if self.fused is not None:
+        if self.fused is not None and isinstance(cache, SlotCache):
             return self.fused(hidden, tokens, positions, mask, cache)
-        rotary = self.rotary(positions).unsqueeze(2)
-        return self.midlayer(hidden, F.embedding(tokens, self.embedding), rotary, mask, cache)
+        # A head in training computes in another dtype than the target whose table it borrows.
+        embedded = F.embedding(tokens, self.embedding).to(hidden.dtype)
+        return self.midlayer(hidden, embedded, self.rotary(positions).unsqueeze(2), mask, cache)
 
     def rotary(self, positions: Tensor) -> Tensor:
         """Cosines and signed sines (2, B, n, head_dim) of positions (B, n), for turned()."""
