@@ -50,7 +50,7 @@ def test_sizes_are_the_published_ones_and_the_formula_is_tinys(told: Told) -> No
     lines = told(checked.target_size)
     assert lines[0] == "qwen3-1.7b: target 1721 M, head 137 M: 80 in 1000"
     assert lines[1] == "qwen3-4b: target 4022 M, head 218 M: 54 in 1000"
-    assert lines[-2].endswith("identical") and lines[-1].endswith("202%")
+    assert lines[-2].endswith("identical") and lines[-1] == "the article's cycle at tau 2.5 and depth 2: 202%"
 
 
 def test_the_engine_is_exact_and_every_wrong_rule_is_seen(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
