@@ -9,7 +9,19 @@ import pandas as pd
 
 from eagle_repro.measure import summary
 from eagle_repro.measure.records import Record
-from eagle_repro.present.layout import Column, Table, fixed, interval, share, show, table, times, write, yes_no
+from eagle_repro.present.layout import (
+    Column,
+    Table,
+    fixed,
+    interval,
+    share,
+    show,
+    table,
+    times,
+    tree_label,
+    write,
+    yes_no,
+)
 from eagle_repro.present.words import bench_line
 
 __all__ = ["bench_sheet", "details", "effective", "guards", "phases", "roofline", "show", "speedup", "weights"]
@@ -104,7 +116,7 @@ def speedup(record: Record) -> Table:
     rows = [
         row
         | {
-            "tree": _tree(row),
+            "tree": named_tree(row),
             "tau_interval": interval(row["tau_low"], row["tau_high"]),
             "interval": interval(row["speedup_low"], row["speedup_high"]),
         }
@@ -125,7 +137,7 @@ def speedup(record: Record) -> Table:
 
 def details(record: Record) -> Table:
     """The other averages, and what was written: the same as plain decoding or not, and how much is worth reading."""
-    rows = [row | {"tree": _tree(row)} for row in summary.speedup(record).to_dict("records")]
+    rows = [row | {"tree": named_tree(row)} for row in summary.speedup(record).to_dict("records")]
     columns = (
         *_TREE,
         Column("questions", "questions", right=True),
@@ -142,7 +154,7 @@ def details(record: Record) -> Table:
 
 def phases(record: Record) -> Table:
     """Where the milliseconds of a cycle go."""
-    rows = [row | {"tree": _tree(row)} for row in summary.phases(record).to_dict("records")]
+    rows = [row | {"tree": named_tree(row)} for row in summary.phases(record).to_dict("records")]
     names = ("draft", "verify", "accept", "commit", "rest", "cycle")
     columns = (
         *_TREE[1:],
@@ -169,6 +181,6 @@ def _clocks(values: Mapping[str, Any] | None) -> str | None:
     return ", ".join(f"{write(values.get(name), fixed(0))} {unit}" for name, unit in units.items())
 
 
-def _tree(row: Mapping[Any, Any]) -> str:
-    shape = f"{row['variant']} ({row['total_tokens']:.0f}, {row['depth']:.0f}, {row['top_k']:.0f})"
-    return f"{shape} T={row['temperature']:g}" if row.get("temperature") else shape
+def named_tree(row: Mapping[Any, Any]) -> str:
+    """A tree of 02_speedup with the name of its variant."""
+    return f"{row['variant']} {tree_label(row)}"
