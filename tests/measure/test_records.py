@@ -163,7 +163,7 @@ def test_other_conditions_are_refused_by_name(path: Path, changed: dict[str, Any
     before = partial.read_bytes()
     with pytest.raises(RecordError, match=named) as caught, writer(path, **changed):
         pass
-    assert "\n" not in str(caught.value) and "start over" in str(caught.value)
+    assert "\n" not in str(caught.value) and "start over (--again)" in str(caught.value)
     assert partial.read_bytes() == before
     with writer(path) as record:  # the refusal has let the file go
         assert record.has("a")
