@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from eagle_repro.measure import summary
 from eagle_repro.measure.records import Record
+from eagle_repro.present import claim_tables
 from eagle_repro.present.layout import (
     Column,
     Table,
@@ -24,7 +26,18 @@ from eagle_repro.present.layout import (
 )
 from eagle_repro.present.words import bench_line
 
-__all__ = ["bench_sheet", "details", "effective", "guards", "phases", "roofline", "show", "speedup", "weights"]
+__all__ = [
+    "bench_sheet",
+    "claims",
+    "details",
+    "effective",
+    "guards",
+    "phases",
+    "roofline",
+    "show",
+    "speedup",
+    "weights",
+]
 
 SPEEDUP_NOTES = (
     "tau: tokens a cycle, the bonus token included, over all cycles of a set (step-weighted).",
@@ -150,6 +163,16 @@ def details(record: Record) -> Table:
         Column("loop_share", "loops", share, right=True),
     )
     return table("Behind the headline", rows, columns, DETAIL_NOTES)
+
+
+def claims(record: Record) -> Table:
+    """The article's statements with the verdicts of 11_report, and the bench of the records that it judged."""
+    rows = [row for row in record.rows if row.get("claim_kind")]
+    if not rows:
+        raise ValueError(f"{record.path.name} holds no claims: name a record of 11_report")
+    judged = replace(record, header=record.header | {"bench": (record.footer or {}).get("evidence") or {}})
+    made = claim_tables.directions(rows)
+    return replace(made, notes=(*made.notes, *filter(None, [bench_line(judged)])))
 
 
 def phases(record: Record) -> Table:
