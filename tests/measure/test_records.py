@@ -377,8 +377,9 @@ def test_a_read_only_folder_is_refused(path: Path) -> None:
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
-    with pytest.raises(RecordError, match="cannot write"), writer(tmp_path / "out" / "a.jsonl"):
+    with pytest.raises(RecordError, match="cannot write") as caught, writer(tmp_path / "out" / "a.jsonl"):
         pass
+    assert "another output folder" in str(caught.value) and "free some space" not in str(caught.value)
 
 
 def half_then_full() -> Callable[[int, Any], int]:
