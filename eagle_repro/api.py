@@ -11,7 +11,7 @@ import torch
 from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.generate import Generation, Request, run_batch
 from eagle_repro.engine.head import Eagle3Head, load_head
-from eagle_repro.engine.ids import is_whole, token_ids
+from eagle_repro.engine.ids import is_row, is_whole, token_ids
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import Eager, make_stack, resolve_stack
 from eagle_repro.engine.target import Target, UnsupportedTarget
@@ -59,7 +59,7 @@ def load_pair(
     compute capability 8.0 and float16 below it; float32 on a CPU. max_length: most committed tokens of a text.
     rope_theta overrides the base in the head's config. Raises one clear line for what is missing or does not fit.
     """
-    target_ref, head_ref, label = _references(name, target, head)
+    target_ref, head_ref, label = references(name, target, head)
     where = resolve_device(device)
     kind = resolve_dtype(dtype, where, preferred=PAIRS[name].dtype if name in PAIRS else None)
     launched = resolve_stack(stack, where)
@@ -86,7 +86,8 @@ def load_pair(
     )
 
 
-def _references(name: str | None, target: str | None, head: str | None) -> tuple[WeightRef | str, WeightRef | str, str]:
+def references(name: str | None, target: str | None, head: str | None) -> tuple[WeightRef | str, WeightRef | str, str]:
+    """Target, head and the name of a pair as `load_pair` takes it. Raises ValueError unless it is named one way."""
     if name is not None and target is None and head is None:
         spec = find_pair(name)
         return spec.target, spec.head, spec.name
@@ -227,5 +228,4 @@ def generate(  # type: ignore[misc]  # the overloads tell a text from a batch an
 
 def _is_batch(prompt_ids: Any) -> bool:
     """Whether prompt_ids holds prompts (lists, arrays, tensors) where ids are expected."""
-    rows = prompt_ids if hasattr(prompt_ids, "__iter__") else ()
-    return any(isinstance(row, (list, tuple)) or getattr(row, "ndim", 0) > 0 for row in rows)
+    return is_row(prompt_ids) and any(map(is_row, prompt_ids))

@@ -100,6 +100,25 @@ def test_an_error_of_ours_is_one_line_and_code_2(call: Call, words: list[str], s
     assert err.startswith("eagle_repro: ") and said in err
 
 
+def test_bytes_that_are_no_text_are_one_line_that_names_where_they_stood(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes("d\xe9j\xe0".encode("latin-1"))
+    code, _, err = call("generate", "--pair", "tiny", "--prompt-file", tmp_path / "latin.txt")
+    assert code == 2 and "latin.txt is no UTF-8 text (byte 1)" in err
+    code, _, err = call("generate", "--pair", "tiny", "--prompt", b"\xff\xfe".decode("utf-8", "surrogateescape"))
+    assert code == 2 and "is no UTF-8 text" in err and len(err.splitlines()) == 1
+
+
+def test_a_sampled_difference_is_excused_in_half_precision_alone(trained: Pair) -> None:
+    from dataclasses import replace
+
+    said = {
+        kind: texts.verdict(replace(trained, dtype=kind), [5], [6], False, greedy=False)
+        for kind in ("float32", "float16")
+    }
+    assert "NO" in said["float32"][1] and "half precision" not in said["float32"][1]
+    assert "half precision may part" in said["float16"][1]
+
+
 def test_debug_shows_where_an_error_comes_from(call: Call) -> None:
     with pytest.raises(ValueError, match="tinny"):
         call("generate", "--pair", "tinny", "--prompt", "a", "--debug")
@@ -245,8 +264,24 @@ def test_compare_tells_benches_apart(call: Call, tmp_path: Path) -> None:
             writer.complete()
     code, out, _ = call("compare", tmp_path / "old", tmp_path / "new", "--json")
     assert code == 0 and last_line(out)["bench"] == [{"name": "torch", "left": "2.10", "right": "2.13"}]
-    code, _, err = call("compare", tmp_path / "old", tmp_path)
-    assert code == 2 and "no record in common" in err
+    (tmp_path / "cut" / "01_roofline.jsonl.partial").parent.mkdir()
+    (tmp_path / "new" / "01_roofline.jsonl").rename(tmp_path / "cut" / "01_roofline.jsonl.partial")
+    code, _, err = call("compare", tmp_path / "old", tmp_path / "cut")
+    assert code == 2 and "no finished record in common: 01_roofline of cut is unfinished" in err
+
+
+def test_compare_puts_trees_of_one_name_and_two_shapes_on_rows_of_their_own(call: Call, tmp_path: Path) -> None:
+    for name, depth in (("left", 1), ("right", 2)):
+        words = ("measure", "02", "--pair", "tiny", "--profile", "smoke", "--out", tmp_path / name)
+        few = ("sets=chat", "new_tokens=4", "instrument_cycles=0", "total_tokens=6", f"depth={depth}")
+        assert call(*words, *(word for setting in few for word in ("-p", setting)))[0] == 0
+    code, out, _ = call("compare", tmp_path / "left", tmp_path / "right", "--json")
+    rows = [row for row in last_line(out)["speedup"] if row["variant"] == "default"]
+    assert code == 0 and [(row["depth"], row["tau_left"] is None, row["tau_right"] is None) for row in rows] == [
+        (1, False, True),
+        (2, True, False),
+    ]
+    assert "default (6, 1, 10)" in out and "default (6, 2, 10)" in out
 
 
 def test_doctor_says_what_is_in_the_way(call: Call) -> None:

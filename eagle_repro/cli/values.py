@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eagle_repro.engine.shape import TreeShape
 
 LITERALS = {"True": True, "False": False, "None": None}
+
+
+def prompt_text(text: str | None, file: Path | None) -> str:
+    """The prompt as it was given, or that of a file. Raises ValueError for bytes that are no UTF-8 text."""
+    if file is not None:
+        try:
+            return file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{file} is no UTF-8 text (byte {error.start}): save it as UTF-8") from None
+    try:
+        (text or "").encode("utf-8")
+    except UnicodeEncodeError:  # bytes that the terminal's encoding cannot read arrive as lone surrogates
+        raise ValueError(f"--prompt {text!a} is no UTF-8 text: give it in UTF-8, or as a --prompt-file") from None
+    return text or ""
 
 
 def parse_shape(text: str) -> TreeShape:

@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from eagle_repro.cli.values import parse_parameters, parse_shape
+from eagle_repro.cli.values import parse_parameters, parse_shape, prompt_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ def generate(args: argparse.Namespace) -> int:
     from eagle_repro.sources.questions import prompt_ids
 
     sampling, shape = Sampling(args.temperature, args.top_p, args.top_k, args.seed), parse_shape(args.shape)
-    text = args.prompt if args.prompt_file is None else args.prompt_file.read_text(encoding="utf-8")
+    text = prompt_text(args.prompt, args.prompt_file)
     pair = load(args)
     if args.raw:
         prompt = list(pair.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -124,20 +124,22 @@ def tau(args: argparse.Namespace) -> int:
 
 def compare(args: argparse.Namespace) -> int:
     """compare: the records of two runs side by side."""
-    from eagle_repro.experiments import EXPERIMENTS
     from eagle_repro.experiments.session import records_folder
     from eagle_repro.measure import summary
-    from eagle_repro.measure.records import read_record
+    from eagle_repro.measure.claims import read_run
     from eagle_repro.present import console, tables
 
     folders = [records_folder(name) for name in (args.left, args.right)]
-    shared = [name for name in EXPERIMENTS if all((folder / f"{name}.jsonl").exists() for folder in folders)]
+    runs = [read_run(folder) for folder in folders]
+    shared = [name for name in runs[0].records if name in runs[1].records]
     if not shared:
-        raise FileNotFoundError(f"{args.left} and {args.right} have no record in common: measure the same one in both")
+        states = (f"{name} of {run.name} is {state}" for run in runs for name, state in run.states.items())
+        why = "; ".join(states) or "measure the same one in both"
+        raise FileNotFoundError(f"{args.left} and {args.right} have no finished record in common: {why}")
     names = [folder.resolve().name for folder in folders]
     names = names if names[0] != names[1] else ["left", "right"]
     compared = "02_speedup" if "02_speedup" in shared else shared[0]
-    records = [read_record(folder / f"{compared}.jsonl") for folder in folders]
+    records = [run.records[compared] for run in runs]
     bench = summary.bench_differences(*records)
     tables.show(console.differences(bench, names))
     document: dict[str, Any] = {"compared": compared, "bench": as_rows(bench.astype(str))}

@@ -113,6 +113,13 @@ class Eagle3Head(nn.Module):
         self.register_buffer("inv_freq", config.rope_theta**-powers / config.rope_factor, persistent=False)
         self.fused: FusedHead | None = None
 
+    def settle(self, like: Tensor) -> Eagle3Head:
+        """Ready to draft on the device and in the dtype of `like`; gives itself."""
+        self.to(like.device).eval().requires_grad_(False)
+        for parameter in self.parameters():  # the parameters alone: rotary frequencies stay float32
+            parameter.data = parameter.data.to(like.dtype)
+        return self
+
     @property
     def embedding(self) -> Tensor:
         """(V, H): the head's own table where the checkpoint has one, else exactly the target's."""
@@ -178,9 +185,7 @@ def load_head(folder: str | Path, embedding: Tensor, *, rope_theta: float | None
         head.load_state_dict(tensors, strict=True)
     except RuntimeError as error:
         raise HeadMismatch(f"the head in {folder.name} does not fit: {' '.join(str(error).split())}") from error
-    head = head.to(embedding.device).eval().requires_grad_(False)
-    for parameter in head.parameters():  # the parameters alone: rotary frequencies stay float32
-        parameter.data = parameter.data.to(embedding.dtype)
+    head.settle(embedding)
     broken = [name for name, tensor in head.state_dict().items() if not tensor.isfinite().all()]
     if broken:
         raise HeadMismatch(

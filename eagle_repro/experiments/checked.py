@@ -19,13 +19,13 @@ from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.broken import BROKEN
 from eagle_repro.experiments.guards import covers
 from eagle_repro.experiments.recordings import along, look_ahead
-from eagle_repro.experiments.report import made_up_verdicts
+from eagle_repro.experiments.report import article, made_up_verdicts
 from eagle_repro.experiments.roofline import Passes
 from eagle_repro.experiments.sampling import first_probabilities, sample_texts
 from eagle_repro.experiments.session import load_quietly
 from eagle_repro.measure import lossless
-from eagle_repro.measure.cost import PhaseCosts, flat_until
-from eagle_repro.measure.cost import speedup as predicted_speedup
+from eagle_repro.measure.claims.formula import residuals
+from eagle_repro.measure.cost import flat_until
 from eagle_repro.measure.curves import REFERENCE_DIVISORS, reference_pick
 from eagle_repro.measure.permutation import two_sample
 from eagle_repro.measure.replay import replay
@@ -144,8 +144,8 @@ def target_size() -> None:
     head = PairShape("head of tiny", mlp=128, head_dim=16, draft_vocabulary=208, **common).head_parameters
     counted = [tiny().provenance[role]["parameters"] for role in ("target", "head")]
     print(f"both formulas and what tiny holds: {_verdict(counted == [target, head])}")
-    phases = PhaseCosts(verify=44.7, draft=8.9, rest=1.8)
-    print(f"the article's cycle at tau 2.5 and depth 0: {100 * predicted_speedup(2.5, 44.7, phases, 0):.0f}%")
+    cycle = residuals(article())[0]
+    print(f"the article's cycle at tau {cycle.tau:g} and depth {cycle.depth}: {100 * cycle.predicted:.0f}%")
 
 
 def exactness() -> None:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from eagle_repro.api import Pair
 from eagle_repro.engine.generate import Generation
 from eagle_repro.experiments.protocol import Protocol
-from eagle_repro.experiments.rows import Item, Row, Way, run_key, run_row, text_digest, write_text
+from eagle_repro.experiments.rows import WARM_UP_TOKENS, Item, Row, Way, run_key, run_row, text_digest, write_text
 from eagle_repro.measure import lossless
 from eagle_repro.measure.records import RecordWriter
 from eagle_repro.measure.timing import TimedRun, alternate
 
-WARM_UP_TOKENS = 4  # nothing is compiled or captured in eager, so that a few tokens warm up as well as a whole run
 Runs = Iterable[TimedRun[Generation]]
 
 

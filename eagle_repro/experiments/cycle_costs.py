@@ -11,7 +11,7 @@ from eagle_repro.api import Pair
 from eagle_repro.engine.request import Cycle
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.roofline import Passes
-from eagle_repro.experiments.rows import Item, Way, write_text
+from eagle_repro.experiments.rows import Item, Way, tree_key, write_text
 from eagle_repro.measure.timing import measure
 
 Row = dict[str, Any]
@@ -60,7 +60,7 @@ def _phases(shape: TreeShape | None) -> tuple[str, ...]:
 
 
 def _label(shape: TreeShape | None) -> str:
-    return "1" if shape is None else f"{shape.total_tokens}-{shape.depth}-{shape.top_k}"
+    return "1" if shape is None else tree_key(shape)
 
 
 def _timed(pair: Pair, items: Sequence[Item], shape: TreeShape | None, cycles: int) -> Iterator[Row]:

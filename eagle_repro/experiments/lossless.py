@@ -18,6 +18,7 @@ import torch
 
 from eagle_repro.api import DTYPES, Pair, resolve_dtype
 from eagle_repro.engine.accept import Sampling
+from eagle_repro.engine.request import NonFiniteLogits
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.broken import BROKEN
 from eagle_repro.experiments.protocol import Protocol
@@ -45,7 +46,8 @@ SLOWEST = 4  # times float32, beyond which a CPU is not asked for half precision
 def measure(session: Session, progress: Progress = silent) -> Record:
     """Write and compare the texts; what an earlier session has written is not done again.
 
-    Raises NonFiniteLogits, and ValueError before any run for a prompt that does not fit max_length.
+    Raises NonFiniteLogits of the run's own precision (another one is then a row that says so), and ValueError before
+    any run for a prompt that does not fit max_length.
     """
     if session.records_from:
         return session.record()
@@ -102,9 +104,7 @@ def _precisions(writer: RecordWriter, session: Session) -> Iterator[None]:
     device, others = session.pair.device, other_dtypes(session.pair)
     count = min(protocol.questions, QUESTIONS.get(protocol.profile, protocol.questions))
     yield from _one_precision(writer, session.pair, protocol, count)
-    if session.given is None:
-        session.__dict__.pop("pair", None)  # a second copy of a large target would not fit beside it
-        free_memory()
+    session.release()  # a second copy of a large target would not fit beside it
     for dtype in others:
         if writer.has(f"skipped/{dtype}"):
             continue
@@ -112,12 +112,19 @@ def _precisions(writer: RecordWriter, session: Session) -> Iterator[None]:
             require_speed(dtype, device)
             pair = open_pair(replace(protocol, dtype=dtype))
         except (OSError, RuntimeError, ValueError) as error:  # torch's own out-of-memory error is one, too
-            reason = str(error).partition("\n")[0]
-            writer.write(f"skipped/{dtype}", {"what": "skipped", "dtype": dtype, "reason": reason})
+            _skip(writer, dtype, error)
             continue
-        yield from _one_precision(writer, pair, protocol, 1)
+        try:
+            yield from _one_precision(writer, pair, protocol, 1)
+        except (NonFiniteLogits, torch.OutOfMemoryError) as error:
+            _skip(writer, dtype, error)
         del pair
         free_memory()
+
+
+def _skip(writer: RecordWriter, dtype: str, error: Exception) -> None:
+    reason = str(error).strip().partition("\n")[0]
+    writer.write(f"skipped/{dtype}", {"what": "skipped", "dtype": dtype, "reason": reason})
 
 
 def other_dtypes(pair: Pair) -> list[str]:

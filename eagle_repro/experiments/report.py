@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -33,13 +34,19 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     with RecordWriter(session.path, bench=sheet, protocol=session.protocol.as_record(), start_over=True) as writer:
         for result in progress(check(article(), run), "claims", None):
             writer.write(f"claim/{result.claim.id}", result.as_row())
-        writer.complete(states=dict(run.states))
+        writer.complete(states=dict(run.states), evidence=_bench(run))
     return session.record()
 
 
 def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
     """The claims and their verdicts as a table, from the records in a folder."""
     return measure(Session(REPORT, replace(protocol, out=str(out)), pair)).frame()
+
+
+def _bench(run: Run) -> dict[str, Any] | None:
+    """The bench that the judged numbers belong to: that of 02_speedup, else of the first record there is."""
+    record = run.records.get("02_speedup", next(iter(run.records.values()), None))
+    return dict(record.header["bench"]) if record else None
 
 
 def evidence(session: Session) -> Run:

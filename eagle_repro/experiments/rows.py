@@ -15,6 +15,7 @@ from eagle_repro.measure.stats import loop_share
 from eagle_repro.sources.questions import SETS
 
 Row = dict[str, Any]
+WARM_UP_TOKENS = 4  # nothing is compiled or captured in eager, so that a few tokens warm up as well as a whole run
 CYCLE_FIELDS = ("nodes", "accepted", "emitted", "context", "draft_s", "verify_s", "accept_s", "commit_s")
 
 
@@ -58,6 +59,11 @@ def write_text(pair: Pair, way: Way, item: Item, tokens: int, *, instrument: boo
 def run_key(item: Item, way: Way, repeat: int | str) -> str:
     """The name of a run in the record: SET/QUESTION/METHOD/VARIANT/REPEAT."""
     return f"{item.set}/{item.question}/{way.name}/{repeat}"
+
+
+def tree_key(shape: TreeShape) -> str:
+    """The name of a tree in the key of a row: NODES-DEPTH-TOP_K."""
+    return f"{shape.total_tokens}-{shape.depth}-{shape.top_k}"
 
 
 def run_row(pair: Pair, item: Item, way: Way, done: Generation, *, repeat: int, order: int | None) -> Row:

@@ -16,7 +16,7 @@ from eagle_repro.experiments.checked import tiny
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.rows import Row
 from eagle_repro.experiments.sampling import Rule, sample_texts
-from eagle_repro.measure.permutation import ALPHA, Compared, control, detectable_share, two_sample
+from eagle_repro.measure.permutation import ALPHA, CAUGHT, Compared, control, detectable_share, two_sample
 
 SAMPLED_TREE = TreeShape(8, 3, 4)
 FAR = 1_000_000  # seeds of one arm are this far from those of the next
@@ -83,7 +83,8 @@ def eagle_row(arms: Arms) -> Row:
     twins = arms.speculative(first_seed=0, samples=count)
     same = int((twins == plain[:count]).all(axis=1).sum())
     compared = two_sample(plain[: arms.samples], arms.speculative(first_seed=FAR, samples=arms.samples))
-    return _outcome(compared) | {"detectable_effect": effect, "same_seed_texts": count, "same_seed_equal": same}
+    found = {"detectable_effect": effect, "detectable_level": CAUGHT}
+    return _outcome(compared) | found | {"same_seed_texts": count, "same_seed_equal": same}
 
 
 def broken_row(arms: Arms, number: int) -> Row:

@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from eagle_repro.api import Pair, load_pair, resolve_device, resolve_dtype
+from eagle_repro.api import Pair, load_pair, references, resolve_device, resolve_dtype
 from eagle_repro.engine.stacks import resolve_stack
 from eagle_repro.experiments import find_experiment
 from eagle_repro.experiments.protocol import Protocol, build_protocol
+from eagle_repro.experiments.timing_pairs import free_memory
 from eagle_repro.measure.bench import bench_sheet, identity
 from eagle_repro.measure.lines import plain
 from eagle_repro.measure.records import Record, RecordError, RecordWriter, completeness, partial_path, read_record
@@ -38,16 +39,36 @@ def silent(items: Iterable[Item], label: str = "", total: int | None = None) -> 
 
 @dataclass(frozen=True)
 class Session:
-    """One experiment: its full name, its protocol, and a pair where one is loaded already."""
+    """One experiment: its full name, its protocol, and a pair where one is loaded already.
+
+    Raises ValueError for a given pair that is not the protocol's: the record would name the one and measure the other,
+    and what an experiment loads beside it (another precision, the next size) would belong to the other.
+    """
 
     name: str
     protocol: Protocol
     given: Pair | None = None
 
+    def __post_init__(self) -> None:
+        if self.given is None:
+            return
+        *_, named = references(self.protocol.pair, self.protocol.target, self.protocol.head)
+        if named != self.given.name:
+            raise ValueError(
+                f"the pair {self.given.name} was given and the protocol names {named}: build the protocol with "
+                "pair= of that name, or with the same target= and head="
+            )
+
     @cached_property
     def pair(self) -> Pair:
         """The pair of the protocol, loaded at the first use."""
         return self.given or open_pair(self.protocol)
+
+    def release(self) -> None:
+        """Let go of the pair, unless the caller handed it in; it is loaded again where it is asked for."""
+        if self.given is None:
+            self.__dict__.pop("pair", None)
+        free_memory()
 
     @property
     def out(self) -> Path:
@@ -135,7 +156,7 @@ def close(session: Session) -> None:
     state = completeness(session.path)
     if state != "complete":
         raise RecordError(f"{session.name}: {state}; a newer run was begun and has not ended: run the notebook again")
-    session.__dict__.pop("pair", None)
+    session.release()
     print(complete_line(session.name, record))
 
 

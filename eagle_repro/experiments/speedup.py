@@ -14,9 +14,9 @@ import pandas as pd
 
 from eagle_repro.api import Pair
 from eagle_repro.engine.accept import Sampling
-from eagle_repro.experiments.compared import WARM_UP_TOKENS, alternated, write_compared
+from eagle_repro.experiments.compared import alternated, write_compared
 from eagle_repro.experiments.protocol import Protocol
-from eagle_repro.experiments.rows import Item, Way, cycle_rows, run_key, run_row, write_text
+from eagle_repro.experiments.rows import WARM_UP_TOKENS, Item, Way, cycle_rows, run_key, run_row, write_text
 from eagle_repro.experiments.session import Progress, Session, silent
 from eagle_repro.measure import summary
 from eagle_repro.measure.bench import clocks

@@ -16,12 +16,13 @@ import pandas as pd
 import torch
 
 from eagle_repro.api import Pair, resolve_device, resolve_dtype
+from eagle_repro.engine.request import NonFiniteLogits
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.chain_vs_tree import TREES
 from eagle_repro.experiments.compared import alternated, write_compared
 from eagle_repro.experiments.cycle_costs import cost_rows
 from eagle_repro.experiments.protocol import Protocol
-from eagle_repro.experiments.rows import Item, Row, Way, write_text
+from eagle_repro.experiments.rows import Item, Row, Way, tree_key, write_text
 from eagle_repro.experiments.session import Progress, Session, open_pair, silent
 from eagle_repro.experiments.speedup import read_items
 from eagle_repro.experiments.timing_pairs import free_memory, random_pair, require_memory
@@ -77,7 +78,7 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     with session.writer() as writer:
         known = session.partial_rows()
         _write_pair(writer, session.pair, protocol, known, progress)
-        _release(session)
+        session.release()
         if (name := LARGER.get(protocol.pair or "")) and not writer.has(f"skipped/{name}"):
             _write_larger(writer, name, protocol, known, progress)
         for _ in progress(_time_shapes(writer, protocol, device, stack), "shapes", None):
@@ -119,7 +120,10 @@ def _write_larger(
     except (OSError, RuntimeError, ValueError) as error:
         writer.write(f"skipped/{name}", _skipped(name, error))
         return
-    _write_pair(writer, pair, protocol, known, progress)
+    try:
+        _write_pair(writer, pair, protocol, known, progress)
+    except (NonFiniteLogits, torch.OutOfMemoryError) as error:
+        writer.write(f"skipped/{name}", _skipped(name, error))
     del pair
     free_memory()
 
@@ -153,7 +157,7 @@ def _time_shapes(writer: RecordWriter, protocol: Protocol, device: str, stack: s
             (turn, tree)
             for turn in range(protocol.repeats)
             for tree in (trees if turn % 2 == 0 else trees[::-1])
-            if not writer.has(f"timing/{shape.name}/{_label(tree)}/{turn}/cycle")
+            if not writer.has(f"timing/{shape.name}/{tree_key(tree)}/{turn}/cycle")
         ]
         if not left or writer.has(f"skipped/{shape.name}"):
             continue
@@ -162,12 +166,15 @@ def _time_shapes(writer: RecordWriter, protocol: Protocol, device: str, stack: s
         except RuntimeError as error:  # torch's own out-of-memory error is one, too
             writer.write(f"skipped/{shape.name}", _skipped(shape.name, error))
             continue
-        for turn, tree in left:
-            for phase, row in _time_tree(pair, tree, plan):
-                key = f"timing/{shape.name}/{_label(tree)}/{turn}/{phase}"
-                if not writer.has(key):
-                    writer.write(key, row | {"shape": shape.name, "repeat": turn} | _size(pair))
-            yield
+        try:
+            for turn, tree in left:
+                for phase, row in _time_tree(pair, tree, plan):
+                    key = f"timing/{shape.name}/{tree_key(tree)}/{turn}/{phase}"
+                    if not writer.has(key):
+                        writer.write(key, row | {"shape": shape.name, "repeat": turn} | _size(pair))
+                yield
+        except (NonFiniteLogits, torch.OutOfMemoryError) as error:
+            writer.write(f"skipped/{shape.name}", _skipped(shape.name, error))
         del pair
         free_memory()
 
@@ -195,16 +202,5 @@ def _size(pair: Pair) -> Row:
     }
 
 
-def _label(tree: TreeShape) -> str:
-    return f"{tree.total_tokens}-{tree.depth}-{tree.top_k}"
-
-
 def _skipped(name: str, error: Exception) -> Row:
     return {"what": "skipped", "pair": name, "reason": str(error).strip().partition("\n")[0]}
-
-
-def _release(session: Session) -> None:
-    """Let go of the session's pair, unless it was handed in by the caller; it is loaded again where it is asked for."""
-    if session.given is None:
-        session.__dict__.pop("pair", None)
-    free_memory()

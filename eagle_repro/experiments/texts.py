@@ -7,10 +7,8 @@ from typing import Any
 
 from eagle_repro.api import Pair, generate
 from eagle_repro.engine.generate import Generation
+from eagle_repro.experiments.rows import WARM_UP_TOKENS, Row
 from eagle_repro.measure import lossless
-
-WARM_UP_TOKENS = 4
-Row = dict[str, Any]
 
 
 def write_texts(pair: Pair, prompt: list[int], methods: Sequence[str], **options: Any) -> list[tuple[Generation, Row]]:
@@ -32,10 +30,9 @@ def verdict(pair: Pair, prompt: list[int], ids: list[int], same: bool, *, greedy
     if same:
         return "identical", f"identical: yes, all {len(ids)} tokens"
     if not greedy:
-        return (
-            "different",
-            "identical: no (texts drawn in half precision may part at a near-tie of the noise)",
-        )
+        half = pair.dtype != "float32"
+        said = "no (texts drawn in half precision may part at a near-tie of the noise)"
+        return "different", f"identical: {said if half else 'NO, and float32 leaves no ties to excuse that'}"
     report = lossless.check(pair, prompt, ids)
     if report.ok:
         ties = f"{len(report.mismatches)} near-ties within {report.max_gap} of the best logit"

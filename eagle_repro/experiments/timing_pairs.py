@@ -111,6 +111,4 @@ def _head(shape: PairShape, embedding: torch.Tensor) -> Eagle3Head:
         drafted = torch.randperm(shape.vocabulary)[: shape.draft_vocabulary].sort().values
         head.d2t.copy_(drafted - torch.arange(shape.draft_vocabulary))
         head.t2d[drafted] = True
-    for parameter in head.parameters():  # the parameters alone: rotary frequencies stay float32
-        parameter.data = parameter.data.to(embedding.dtype)
-    return head.eval().requires_grad_(False)
+    return head.settle(embedding)

@@ -16,12 +16,11 @@ from typing import Any
 import pandas as pd
 
 from eagle_repro.api import Pair
-from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.compared import alternated, write_compared
 from eagle_repro.experiments.cycle_costs import cost_rows, reference_times
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.recordings import look_ahead, record
-from eagle_repro.experiments.rows import Item, Way
+from eagle_repro.experiments.rows import Item, Way, tree_key
 from eagle_repro.experiments.session import Progress, Session, silent
 from eagle_repro.experiments.shape_points import (
     POINTS,
@@ -158,7 +157,7 @@ def _measure_points(
     """The chosen points end to end on the first questions of each set, in turns with plain decoding."""
     points = [row for row in known if row.get("what") == "point"]
     chosen = measured_points(points, every=POINTS[protocol.profile].every)
-    ways = [Way("plain"), *(Way("eagle", _name(shape), shape) for shape in chosen)]
+    ways = [Way("plain"), *(Way("eagle", tree_key(shape), shape) for shape in chosen)]
     first = [item for name in protocol.sets for item in _of(items, name)[: protocol.sweep_questions]]
 
     def label(way: Way) -> Row:
@@ -172,10 +171,6 @@ def _measure_points(
 
 def _of(items: Sequence[Item], name: str) -> list[Item]:
     return [item for item in items if item.set == name]
-
-
-def _name(shape: TreeShape) -> str:
-    return f"{shape.total_tokens}-{shape.depth}-{shape.top_k}"
 
 
 def _recording_key(item: Item, top_k: int) -> str:

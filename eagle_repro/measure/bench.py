@@ -97,11 +97,11 @@ def git_revision(folder: Path) -> str | None:
 
 
 def _card(place: torch.device) -> dict[str, Any]:
-    """What does the work: its name, and for a GPU its memory in bytes, compute capability and driver."""
+    """What does the work: its name, its memory in bytes, and for a GPU compute capability and driver."""
     import torch
 
     if place.type != "cuda":
-        return {"card": _cpu_name(), "memory_bytes": None, "capability": None, "driver": None}
+        return {"card": _cpu_name(), "memory_bytes": _cpu_memory(), "capability": None, "driver": None}
     properties = torch.cuda.get_device_properties(place)
     return {
         "card": properties.name,
@@ -145,6 +145,13 @@ def _cpu_name() -> str | None:
         return None
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else None
+
+
+def _cpu_memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return None
 
 
 def _version(package: str) -> str | None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from eagle_repro.measure.claims.totals import Statistic, Totals, aligned, headline, speedup
 from eagle_repro.measure.records import Record
 from eagle_repro.measure.stats import chain_acceptance, estimate
+from eagle_repro.measure.totals import Statistic, Totals, aligned, headline, speedup
 
 IN_DOMAIN, EVERYTHING = "in-domain", "all"
 METHODS = ("chain", "eagle")

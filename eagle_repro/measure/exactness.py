@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
+from eagle_repro.measure.permutation import ALPHA, CAUGHT
 from eagle_repro.measure.records import Record
 
 #: The order of precisions in tables.
 DTYPES = ("float32", "float16", "bfloat16")
-CAUGHT = 0.001  # p below which a wrong rule counts as caught
 CONTROL = (0.01, 0.11)  # where the share of p < 0.05 of the control must lie: 5% of a hundred, give or take chance
 
 
@@ -73,13 +73,23 @@ def permutations(record: Record) -> pd.DataFrame:
     """The permutation tests, a row for each pair and comparison.
 
     Columns: pair, name ("plain-plain", "eagle", "broken-RULE"), samples, tokens, temperature, p, splits (p of each
-    control), splits_below_005, detectable_effect, same_seed_texts, same_seed_equal, passed (as it should
-    be, see `judge`).
+    control), splits_below_005, detectable_effect (at `effect_level`), same_seed_texts, same_seed_equal, passed (as it
+    should be, see `judge`).
     """
     rows = _of(record, "permutation")
     wanted = ["splits", "splits_below_005", "detectable_effect", "same_seed_texts", "same_seed_equal"]
     frame = rows.reindex(columns=["pair", "name", "samples", "tokens", "temperature", "p", *wanted])
     return frame.assign(passed=[judge(row) for row in frame.to_dict("records")]).reset_index(drop=True)
+
+
+def effect_level(record: Record) -> float:
+    """The p below which a detectable effect counted as found.
+
+    A record that does not name it is older than the rule that the engine and the effect are judged at one level.
+    """
+    rows = _of(record, "permutation")
+    named = rows["detectable_level"].dropna() if "detectable_level" in rows else ()
+    return float(next(iter(named), ALPHA))
 
 
 def judge(row: dict[Any, Any]) -> bool:

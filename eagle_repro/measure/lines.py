@@ -56,7 +56,7 @@ def parse(data: bytes, path: Path) -> tuple[list[Row], list[int]]:
                 raise ValueError("not a row")
         except ValueError:
             what = "is not a record" if number == 1 else "is damaged"
-            message = f"{path.name} {what} (line {number}): start over, or choose another output folder"
+            message = f"{path.name} {what} (line {number}): start over (--again), or choose another output folder"
             raise RecordError(message) from None
         end += len(line) + 1
         rows.append(row)

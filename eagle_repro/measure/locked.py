@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -111,7 +112,8 @@ def _told(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        advice = "free some space or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         raise RecordError(
-            f"cannot write {path.name} in {path.parent}: {error.strerror or error}; free some space or choose another "
-            "output folder (what was written before is kept)"
+            f"cannot write {path.name} in {path.parent}: {error.strerror or error}; {advice}choose "
+            "another output folder (what was written before is kept)"
         ) from error

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 PERMUTATIONS = 4999  # so that p can fall to 0.0002
-QUICK_PERMUTATIONS = 199  # enough to tell whether p is below 0.05: 9 of 200 are
-ALPHA = 0.05
+QUICK_PERMUTATIONS = 199  # enough to tell whether p is below ALPHA: 9 of 200 are
+JUDGING_PERMUTATIONS = 1999  # enough to tell whether p is below CAUGHT: 1 of 2000 is
+ALPHA = 0.05  # the level of the control, of which a share this large must fall below it
+CAUGHT = 0.001  # p below which two sets count as different: the engine is judged at it, and so are wrong rules
 POWER = 0.8  # how often an effect must be found to count as detectable
 SHARES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0)
 CHUNK = 1000  # shuffles computed at a time
@@ -95,8 +97,9 @@ def control(
 def detectable_share(
     texts: np.ndarray, others: np.ndarray, samples: int, *, trials: int = 20, seed: int = 0
 ) -> float | None:
-    """The smallest share of foreign texts in one set that the test finds (p < ALPHA) in at least POWER of the trials.
+    """The smallest share of foreign texts in one set that the test finds (p < CAUGHT) in at least POWER of the trials.
 
+    The level is the one that the engine is judged at, so that "nothing found" and "would have seen" mean one test.
     texts (N, L), N >= 2 * samples: draws of one distribution, dealt to both sets anew in every trial; others (M, L):
     what stands in for a share of the second set. One of SHARES; None if not even a whole set of them is found.
     """
@@ -105,14 +108,18 @@ def detectable_share(
     rng = np.random.default_rng(seed)
     for share in SHARES:
         foreign = round(share * samples)
-        found = 0
+        missed = 0
         for trial in range(trials):
             dealt = texts[rng.permutation(len(texts))[: 2 * samples]]
             first, second = dealt[:samples], dealt[samples:].copy()
             second[:foreign] = others[rng.integers(0, len(others), foreign)]
-            found += two_sample(first, second, permutations=QUICK_PERMUTATIONS, seed=seed + trial).p < ALPHA
-        if foreign and found >= POWER * trials:
-            return share
+            p = two_sample(first, second, permutations=JUDGING_PERMUTATIONS, seed=seed + trial).p
+            missed += p >= CAUGHT
+            if missed > trials - POWER * trials:  # the other trials cannot make up for it
+                break
+        else:
+            if foreign:
+                return share
     return None
 
 

@@ -124,7 +124,7 @@ class RecordWriter:
                 differs = changes(_covered(rows[0]), _covered(self.header))
                 raise RecordError(
                     f"{self.partial.name} was begun under other conditions ({differs}): go back to them, "
-                    "start over, or choose another output folder"
+                    "start over (--again), or choose another output folder"
                 )
         file.cut(ends[len(rows) - 1] if rows else 0)
         self._keys = {row["key"] for row in rows if row["kind"] == "run"}

@@ -12,13 +12,12 @@ of the bandwidth that a pass really uses is its bus utilisation, and the rest is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from eagle_repro.measure.timing import Timing, alternate, measure
+from eagle_repro.measure.timing import measure
 
 GB = 1e9  # bandwidths are in units of 10**9 bytes, as vendors give them
 MEMORY_TOLERANCE = 0.12  # a T4 shows 14.7 of its 16 GiB
@@ -52,14 +51,6 @@ CARDS = (
     Card("H100 PCIe", r"H100 PCIe", 80, 2000, 756),
     Card("H200", r"H200", 141, 4800, 989),
 )
-
-
-@dataclass(frozen=True)
-class PassCost:
-    """Times of one pass over `tokens` tokens."""
-
-    tokens: int
-    timing: Timing
 
 
 def find_card(name: str, memory_bytes: int) -> Card | None:
@@ -122,24 +113,3 @@ def bus_utilisation(weights: int, seconds: float, peak_gbs: float | None) -> flo
     if seconds <= 0:
         raise ValueError(f"a pass of {seconds} s was given: a measured, positive time is needed")
     return None if peak_gbs is None else floor_seconds(weights, peak_gbs) / seconds
-
-
-def pass_costs(
-    step: Callable[[int], object],
-    tokens: Sequence[int],
-    *,
-    device: torch.device | str,
-    warmup: int = 1,
-    repeats: int = 3,
-) -> list[PassCost]:
-    """Time `step(n)`, one pass over n tokens, for each n.
-
-    All counts are taken once, then all again in reverse order, and so on: a card that slows down then bends no curve.
-    """
-    if not tokens or min(tokens) < 1 or len(set(tokens)) != len(tokens):
-        raise ValueError(f"token counts {list(tokens)} were given: distinct counts of 1 or more are needed")
-    methods = {str(count): (lambda _, count=count: step(count)) for count in tokens}
-    times: dict[str, list[float]] = {name: [] for name in methods}
-    for run in alternate(methods, [None], device=device, warmup=warmup, repeats=repeats):
-        times[run.method].append(run.seconds)
-    return [PassCost(count, Timing(tuple(times[str(count)]))) for count in tokens]

@@ -13,14 +13,15 @@ from typing import Any
 import pandas as pd
 
 from eagle_repro.measure.branching import EVERYTHING, IN_DOMAIN, interval
-from eagle_repro.measure.claims.totals import aligned, headline, speedup
 from eagle_repro.measure.records import Record
+from eagle_repro.measure.totals import aligned, headline, speedup
 
 #: tau by where it is from, the lowest first. The article measured on Qwen3-1.7B: 1.4 out of domain, 2.5 in the cycle
 #: that it takes apart, 3.4 in domain, and 9% more on Qwen3-4B (3.7).
 ASSUMED = {"article_out": 1.4, "article_cycle": 2.5, "article_in": 3.4, "article_in_4b": 3.7}
 PHASES = ("draft", "verify", "rest")
 TREE = ["nodes", "depth", "top_k"]
+SAME = 0.03  # speedups that differ by less than this share count as one
 
 
 def pairs(record: Record) -> pd.DataFrame:
@@ -78,11 +79,14 @@ def timing(record: Record) -> pd.DataFrame:
         return pd.DataFrame()
     out = []
     sizes = ["shape", "target_parameters", "head_parameters", "weight_bytes", "dtype"]
-    for (_, depth, top_k), part in rows.groupby(["shape", "depth", "top_k"], sort=False):
+    plain = rows["phase"] == "plain"  # a plain step has one node and belongs to the trees that it was timed beside
+    for (shape, nodes, depth, top_k), part in rows[~plain].groupby(["shape", *TREE], sort=False):
         seconds = {phase: each["seconds"] for phase, each in part.groupby("phase")}
+        beside = plain & (rows["shape"] == shape) & (rows["depth"] == depth) & (rows["top_k"] == top_k)
+        seconds["plain"] = rows.loc[beside, "seconds"]
         ms = {f"{phase}_ms": 1e3 * float(seconds[phase].median()) for phase in ("plain", *PHASES, "cycle")}
         low, high = 1e3 * seconds["cycle"].min(), 1e3 * seconds["cycle"].max()
-        row = part[sizes].iloc[0].to_dict() | {"nodes": int(part["nodes"].max()), "depth": int(depth)}
+        row = part[sizes].iloc[0].to_dict() | {"nodes": int(nodes), "depth": int(depth)}
         row |= {"top_k": int(top_k), **ms, "cycle_low": low, "cycle_high": high}
         steps = {"steps": ms["cycle_ms"], "steps_low": low, "steps_high": high}
         out.append(row | {name: value / ms["plain_ms"] for name, value in steps.items()})
@@ -104,6 +108,12 @@ def predicted(record: Record, taus: dict[str, float] | None = None) -> pd.DataFr
         for name, tau in (taus or ASSUMED).items()
     ]
     return pd.DataFrame(rows)
+
+
+def growth(small: float, large: float) -> str:
+    """What becomes of a speedup from a small target to a large one: "same" (within SAME), "grows" or "shrinks"."""
+    ratio = large / small
+    return "same" if abs(ratio - 1) < SAME else "grows" if ratio > 1 else "shrinks"
 
 
 def timed_shapes(record: Record) -> set[str]:

@@ -15,7 +15,8 @@ from eagle_repro.measure import cost, tree_shape
 from eagle_repro.measure.cost import PhaseCosts, phase_costs
 from eagle_repro.measure.cost import speedup as predicted_speedup
 from eagle_repro.measure.records import Record
-from eagle_repro.measure.stats import Estimate, Speedup, Work, measured_speedup, summarise_tau
+from eagle_repro.measure.stats import Estimate, summarise_tau
+from eagle_repro.measure.totals import paired_speedup
 
 PHASES = ("draft", "verify", "accept", "commit")
 #: The order of trees in tables; others follow. Runs alternate, so that a record's own order says nothing.
@@ -109,10 +110,14 @@ def bench_differences(left: Record, right: Record) -> pd.DataFrame:
 
 
 def side_by_side(left: Record, right: Record) -> pd.DataFrame:
-    """tau and speedup of two records of 02_speedup: columns set, variant, tau_left, tau_right, speedup_left, ..."""
-    wanted = ["set", "variant", "tau", "speedup", "speedup_hf"]
-    before, after = (speedup(record)[wanted] for record in (left, right))
-    merged = before.merge(after, on=["set", "variant"], how="outer", suffixes=("_left", "_right"))
+    """tau and speedup of two records of 02_speedup, of the trees that are alike in name, shape and temperature.
+
+    Columns: set, variant, total_tokens, depth, top_k, temperature, tau_left, tau_right, speedup_left, ...; a tree that
+    only one of them has is a row of its own, NaN on the other side.
+    """
+    same = ["set", "variant", *TREE, "temperature"]
+    before, after = (speedup(record)[[*same, "tau", "speedup", "speedup_hf"]] for record in (left, right))
+    merged = before.merge(after, on=same, how="outer", suffixes=("_left", "_right"))
     return _ordered(merged, list(dict.fromkeys([*before["set"], *after["set"]])))
 
 
@@ -136,8 +141,8 @@ def _speedup_row(group: pd.DataFrame, same_set: pd.DataFrame, costs: PhaseCosts 
     """One row of `speedup`: the runs of one set and tree, beside all runs of the set."""
     first = group.iloc[0]
     taus = summarise_tau(_accepted(group))
-    plain = _against(_baseline(same_set, "plain", first), group)
-    stock = _against(_baseline(same_set, "hf", first), group)
+    plain = paired_speedup(_baseline(same_set, "plain", first), group)
+    stock = paired_speedup(_baseline(same_set, "hf", first), group)
     tau = _value(taus.step_weighted)
     plain_s = _plain_step(same_set, group)
     known = costs is not None and taus.step_weighted is not None and plain_s > 0
@@ -171,21 +176,6 @@ def _shape(run: pd.Series) -> dict[str, Any]:
 def _baseline(same_set: pd.DataFrame, method: str, first: pd.Series) -> pd.DataFrame:
     """The runs of a baseline that drew its tokens as the compared runs did: greedy, or at the same temperature."""
     return same_set[(same_set["method"] == method) & (same_set["temperature"] == first["temperature"])]
-
-
-def _against(baseline: pd.DataFrame, group: pd.DataFrame) -> Speedup | None:
-    """The speedup over the questions that both were run on; None where there are none."""
-    before, after = _works(baseline), _works(group)
-    shared = [question for question in before if question in after]
-    if not shared:
-        return None
-    return measured_speedup([before[question] for question in shared], [after[question] for question in shared])
-
-
-def _works(runs: pd.DataFrame) -> dict[Any, Work]:
-    """The work of each question, its repeats added up."""
-    sums = runs.groupby("question", sort=False)[["tokens", "decode_s", "prefill_s"]].sum()
-    return {row.Index: Work(int(row.tokens), row.decode_s, row.prefill_s) for row in sums.itertuples()}
 
 
 def _plain_step(headline: pd.DataFrame, group: pd.DataFrame) -> float:

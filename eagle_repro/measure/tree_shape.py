@@ -15,7 +15,8 @@ import pandas as pd
 from eagle_repro.measure.curves import Curves, Shape, read_curves
 from eagle_repro.measure.records import Record
 from eagle_repro.measure.replay import Recording, replay
-from eagle_repro.measure.stats import Estimate, Speedup, Work, estimate, measured_speedup, summarise_tau
+from eagle_repro.measure.stats import Estimate, estimate, summarise_tau
+from eagle_repro.measure.totals import paired_speedup
 
 IN_DOMAIN = "in-domain"
 SWEEPS = {"depth": "depth", "nodes": "total_tokens", "top_k": "top_k"}
@@ -214,17 +215,14 @@ def _replayed(known: Study, shape: Shape, places: Sequence[Place]) -> Row:
 
 def _measured(known: Study, shape: Shape, places: Sequence[Place]) -> Row:
     """The measured speedup of a shape on those of these questions that were run."""
-    before, after = known.texts[None], known.texts.get(shape, {})
-    shared = [place for place in places if place in before and place in after]
-    found: Speedup | None = None
-    if shared:
-        found = measured_speedup([_work(before[place]) for place in shared], [_work(after[place]) for place in shared])
-    return _interval("measured", found.headline if found else None) | {"questions": len(shared)}
-
-
-def _work(runs: Sequence[Row]) -> Work:
-    """The work of a question, its repeats added up."""
-    return Work(*(sum(run[name] for run in runs) for name in ("tokens", "decode_s", "prefill_s")))
+    before, after = (
+        pd.DataFrame([row for place in places for row in texts.get(place, ())])
+        for texts in (known.texts[None], known.texts.get(shape, {}))
+    )
+    found = paired_speedup(before, after)
+    return _interval("measured", found.headline if found else None) | {
+        "questions": len(found.by_question) if found else 0
+    }
 
 
 def _sets(known: Study) -> list[str]:

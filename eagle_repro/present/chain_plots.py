@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from eagle_repro.measure import branching as said
 from eagle_repro.measure.records import Record
 from eagle_repro.present import arms
+from eagle_repro.present.layout import tree_label
 from eagle_repro.present.lines import end_labels, leave_room
 from eagle_repro.present.theme import METHOD_COLOURS, STYLE, Picture, canvas, finish
 from eagle_repro.present.words import word
@@ -27,7 +28,7 @@ def branching(record: Record, lang: str = "en") -> Picture:
     frame, shapes = said.gains(record), said.trees(record)
     ways = []
     for method, key in (("chain", "chain_way"), ("eagle", "tree_way")):
-        shape = "({total_tokens}, {depth}, {top_k})".format(**shapes[method])
+        shape = tree_label(shapes[method])
         ways.append(arms.Arm(method, METHOD_COLOURS[method], LOOKS[method][1], word(key, lang, shape=shape)))
     figure, panels = canvas(arms.height(frame), 2)
     for axes, value, key in zip(panels, ("tau", "speedup"), ("panel_tau_pass", "panel_gain"), strict=True):

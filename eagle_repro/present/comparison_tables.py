@@ -7,7 +7,7 @@ from typing import Any
 
 from eagle_repro.measure import branching, exactness, sizes
 from eagle_repro.measure.records import Record
-from eagle_repro.present.layout import Column, Table, fixed, interval, share, table, times, yes_no
+from eagle_repro.present.layout import Column, Table, fixed, interval, share, table, times, tree_label, yes_no
 from eagle_repro.present.words import bench_line
 
 __all__ = [
@@ -107,7 +107,7 @@ def pair_differences(record: Record) -> Table:
 def timing(record: Record) -> Table:
     """What step and cycle of each timing-only pair cost."""
     record = sizes.as_timed(record)
-    rows = [row | {"tree": _tree(row)} for row in sizes.timing(record).to_dict("records")]
+    rows = [row | {"tree": tree_label(row)} for row in sizes.timing(record).to_dict("records")]
     ms: dict[str, Any] = {"form": fixed(1), "right": True}
     columns = (
         Column("shape", "shape"),
@@ -136,7 +136,7 @@ def predicted(record: Record) -> Table:
     frame, rows = sizes.predicted(record), []
     for _, part in frame.groupby(["shape", *sizes.TREE], sort=False):
         first = part.iloc[0].to_dict()
-        rows.append(first | {"tree": _tree(first)} | dict(zip(part["assumption"], part["speedup"], strict=True)))
+        rows.append(first | {"tree": tree_label(first)} | dict(zip(part["assumption"], part["speedup"], strict=True)))
     columns = (
         Column("shape", "shape"),
         Column("tree", "tree"),
@@ -206,7 +206,8 @@ def permutations(record: Record) -> Table:
     notes = [
         f"plain-plain: a hundred controls; {share(low)} to {share(high)} of them may fall below 0.05. p: their median.",
         f"broken: wrong on purpose, caught when p is below {exactness.CAUGHT}. eagle: the engine, with other seeds.",
-        "would see: the smallest share of greedy texts among sampled ones that the test finds in four of five trials.",
+        "would see: the smallest share of greedy texts among sampled ones that the test finds, at p below "
+        f"{exactness.effect_level(record):g}, in four of five trials.",
         *_twins(rows),
     ]
     return table("Are sampled texts draws from one distribution?", rows, columns, notes)
@@ -230,7 +231,3 @@ def _gain(row: Mapping[Any, Any], name: str) -> str:
 
 def _millions(count: float) -> str:
     return f"{count / 1e6:,.1f}"
-
-
-def _tree(row: Mapping[Any, Any]) -> str:
-    return f"({row['nodes']}, {row['depth']}, {row['top_k']})"

@@ -79,9 +79,10 @@ def differences(frame: pd.DataFrame, names: Sequence[str]) -> Table:
 
 def side_by_side(frame: pd.DataFrame, names: Sequence[str]) -> Table:
     """tau and speedup of two records by set and tree."""
-    columns = [Column("set", "set"), Column("variant", "tree")]
+    rows = [row | {"tree": tables.named_tree(row)} for row in frame.to_dict("records")]
+    columns = [Column("set", "set"), Column("tree", "tree (nodes, depth, top_k)")]
     for field, form in (("tau", fixed(2)), ("speedup", times), ("speedup_hf", times)):
         heading = {"tau": "tau", "speedup": "against plain", "speedup_hf": "against hf"}[field]
         sides = zip(("left", "right"), names, strict=True)
         columns += [Column(f"{field}_{side}", f"{heading}, {name}", form, right=True) for side, name in sides]
-    return table("tau and speedup by question set", frame, columns)
+    return table("tau and speedup by question set", rows, columns)

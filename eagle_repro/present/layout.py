@@ -105,6 +105,13 @@ def write(value: Any, form: Form = str) -> str:
     return UNKNOWN if unknown else form(value)
 
 
+def tree_label(row: Mapping[Any, Any], gap: str = " ") -> str:
+    """A tree as (nodes, depth, top_k), from a row that calls its nodes total_tokens or nodes, with T if sampled."""
+    nodes = row["total_tokens"] if "total_tokens" in row else row["nodes"]
+    shape = f"({nodes:.0f},{gap}{row['depth']:.0f},{gap}{row['top_k']:.0f})"
+    return f"{shape} T={row['temperature']:g}" if row.get("temperature") else shape
+
+
 def fixed(digits: int, unit: str = "") -> Form:
     """A number with so many decimals."""
     return lambda value: f"{value:,.{digits}f}{unit}"

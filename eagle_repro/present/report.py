@@ -23,7 +23,7 @@ from eagle_repro.measure.claims.numbers import UNIT_OF, find
 from eagle_repro.measure.records import Record
 from eagle_repro.present import claim_tables, report_tables
 from eagle_repro.present.gallery import draw
-from eagle_repro.present.numerals import interval, number, percent_digits, quantity
+from eagle_repro.present.numerals import as_stated, interval, number, percent_digits, quantity
 from eagle_repro.present.pages import TEMPLATES, html_page, require_pdf, write_pdf
 from eagle_repro.present.report_facts import facts
 from eagle_repro.present.words import bench_line
@@ -74,8 +74,8 @@ class Report:
         )  # fmt: skip
         environment.globals.update(
             n=self.n, v=self.v, share=self.share, num=self.num, quantity=self.quantity, interval=self.interval,
-            has=self.has, lacking=self.lacking, elsewhere=self.elsewhere, effect=self.effect, side=self.side,
-            figure=self.figure, table=self.table, claims=self.claims_table, closing=self.closing,
+            stated=self.stated, has=self.has, lacking=self.lacking, elsewhere=self.elsewhere, effect=self.effect,
+            side=self.side, figure=self.figure, table=self.table, claims=self.claims_table, closing=self.closing,
             counted=claim_tables.counted(counts(self.results), self.lang),
         )  # fmt: skip
         text = environment.get_template(f"report.{self.lang}.md.j2").render(**facts(self.run))
@@ -124,6 +124,11 @@ class Report:
         """A direction's row, None where it was not measured."""
         row = self.rows[name]
         return row if row.get("effect") is not None else None
+
+    def stated(self, name: str) -> str:
+        """A number as the article has it."""
+        row = self.rows[name]
+        return as_stated(row["stated"], row["unit"], self.lang, is_range=row["is_range"])
 
     def elsewhere(self, record: str) -> str | None:
         """The bench of a record that was measured on another card or pair than the run's first, else None."""

@@ -10,6 +10,7 @@ import pandas as pd
 from eagle_repro.measure import sizes, summary
 from eagle_repro.measure.claims import Run
 from eagle_repro.measure.records import Record
+from eagle_repro.present.layout import tree_label
 from eagle_repro.present.numerals import NO_BREAK, UNKNOWN
 
 #: The records that a run can hold, in the order of the report.
@@ -73,7 +74,7 @@ def _texts(record: Record | None) -> dict[str, Any]:
 
 def _tree(row: Mapping[Any, Any]) -> dict[str, Any]:
     sizes = {name: int(row[name]) for name in ("total_tokens", "depth", "top_k")}
-    return {"variant": row["variant"], **sizes, "shape": f"({f',{NO_BREAK}'.join(map(str, sizes.values()))})"}
+    return {"variant": row["variant"], **sizes, "shape": tree_label(sizes, NO_BREAK)}
 
 
 def _picks(record: Record | None) -> dict[str, Any]:
@@ -94,7 +95,8 @@ def _growth(record: Record | None) -> dict[str, Any] | None:
     small, large = rows.iloc[0], rows.iloc[-1]
     ends = {"small": small["shape"], "large": large["shape"], "tau": float(small["tau"])}
     shape = _tree(dict(small) | {"total_tokens": small["nodes"], "variant": "timed"})["shape"]
-    return ends | {"before": float(small["speedup"]), "after": float(large["speedup"]), "shape": shape}
+    before, after = float(small["speedup"]), float(large["speedup"])
+    return ends | {"before": before, "after": after, "shape": shape, "verdict": sizes.growth(before, after)}
 
 
 def _warnings(record: Record | None) -> list[Mapping[str, Any]]:

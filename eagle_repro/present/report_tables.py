@@ -7,7 +7,7 @@ from typing import Any
 
 from eagle_repro.measure import exactness, sizes, summary, tree_shape
 from eagle_repro.measure.records import Record
-from eagle_repro.present.layout import Column, Table, table
+from eagle_repro.present.layout import Column, Table, table, tree_label
 from eagle_repro.present.numerals import NO_BREAK, UNKNOWN, interval, number, percent_digits, quantity
 from eagle_repro.present.report_words import BENCH_NAMES, HEADINGS, YES_NO
 from eagle_repro.present.words import word
@@ -152,7 +152,7 @@ def shapes(record: Record, lang: str) -> Table:
     cells: list[Cell] = [
         _as_is("shape"),
         ("head", lambda row: quantity(row["head_parameters"] / 1e6, "M", lang)),
-        ("tree", lambda row: _tree({**row, "total_tokens": row["nodes"]})),
+        ("tree", lambda row: _tree(row)),
     ]
     for name in ("plain", "draft", "verify", "rest", "cycle"):
         heading = "plain_step" if name == "plain" else name
@@ -177,12 +177,18 @@ def texts(record: Record, lang: str) -> Table:
 def permutations(record: Record, lang: str) -> Table:
     """The permutation tests on sampled texts: the control, the engine, rules that are wrong on purpose."""
     passed = {True: YES_NO[lang][0], False: YES_NO[lang][1]}
+    level = number(exactness.effect_level(record), 3, lang)
+
+    def effect(row: Mapping[Any, Any]) -> str:
+        share = number(row["detectable_effect"], 3, lang)
+        return share if share == UNKNOWN else f"{share} (p{NO_BREAK}<{NO_BREAK}{level})"
+
     cells = [
         ("test", lambda row: word(f"test_{row['name']}", lang, pair=row["pair"])),
         ("samples", lambda row: number(row["samples"], 0, lang)),
         ("p", lambda row: number(row["p"], 4, lang)),
         ("splits_below_005", lambda row: number(row["splits_below_005"], 2, lang)),
-        ("detectable_effect", lambda row: number(row["detectable_effect"], 3, lang)),
+        ("detectable_effect", effect),
         ("passed", lambda row: passed[bool(row["passed"])]),
     ]
     return _table(exactness.permutations(record).to_dict("records"), cells, lang)
@@ -216,8 +222,7 @@ def _as_is(name: str) -> Cell:
 
 
 def _tree(row: Mapping[Any, Any]) -> str:
-    shape = f"({row['total_tokens']:.0f},{NO_BREAK}{row['depth']:.0f},{NO_BREAK}{row['top_k']:.0f})"
-    return f"{shape} T={row['temperature']:g}" if row.get("temperature") else shape
+    return tree_label(row, NO_BREAK)
 
 
 def _clocks(values: Mapping[str, Any] | None, lang: str) -> str | None:

@@ -10,7 +10,7 @@ import pandas as pd
 from eagle_repro.measure import tree_shape
 from eagle_repro.measure.records import Record
 from eagle_repro.measure.tree_shape import IN_DOMAIN
-from eagle_repro.present.layout import Column, Table, fixed, interval, table, times, yes_no
+from eagle_repro.present.layout import Column, Table, fixed, interval, table, times, tree_label, yes_no
 from eagle_repro.present.words import bench_line
 
 __all__ = ["comparison", "costs", "picks", "ranking", "sweep"]
@@ -103,7 +103,7 @@ def costs(record: Record) -> Table:
 
 def ranking(rows: Iterable[Mapping[Any, Any]], notes: Iterable[str]) -> Table:
     """The fastest predicted trees, best first (columns total_tokens, depth, top_k, tau, speedup, ms_cycle)."""
-    shown = [dict(row) | {"tree": _tree(row), "place": place} for place, row in enumerate(rows, start=1)]
+    shown = [dict(row) | {"tree": tree_label(row), "place": place} for place, row in enumerate(rows, start=1)]
     columns = (
         Column("place", "", right=True),
         TREE,
@@ -115,13 +115,9 @@ def ranking(rows: Iterable[Mapping[Any, Any]], notes: Iterable[str]) -> Table:
 
 
 def _with_words(row: Mapping[Any, Any]) -> dict[Any, Any]:
-    said = dict(row) | {"tree": _tree(row), "interval": interval(row["measured_low"], row["measured_high"])}
+    said = dict(row) | {"tree": tree_label(row), "interval": interval(row["measured_low"], row["measured_high"])}
     if pd.isna(row["measured"]):
         said["interval"] = "not measured"
     if row.get("group") == IN_DOMAIN:
         said["group"] = "in domain"
     return said
-
-
-def _tree(row: Mapping[Any, Any]) -> str:
-    return f"({row['total_tokens']:.0f}, {row['depth']:.0f}, {row['top_k']:.0f})"

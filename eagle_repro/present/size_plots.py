@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from eagle_repro.measure import sizes
 from eagle_repro.measure.records import Record
 from eagle_repro.present import arms
+from eagle_repro.present.layout import tree_label
 from eagle_repro.present.lines import end_labels
 from eagle_repro.present.theme import GREY, METHOD_COLOURS, PHASE_COLOURS, STYLE, Picture, canvas, finish, note
 from eagle_repro.present.words import word
@@ -24,7 +25,6 @@ PLAIN: dict[str, Any] = {"color": METHOD_COLOURS["plain"], "linewidth": 1.6, "zo
 #: Dash and marker of an assumed tau, or of a tree, in the order that they are drawn.
 LOOKS = ((":", "^"), ("-.", "s"), ("-", "o"), ("--", "D"))
 HEADLINE = "article_in"  # the assumption that the title speaks of
-SAME = 0.03  # gains that differ by less than this share count as one
 BARS = 0.55
 PHASES = ("draft", "verify", "rest")
 
@@ -69,7 +69,7 @@ def break_even(record: Record, lang: str = "en") -> Picture:
         places = range(len(rows))
         axes.vlines(places, rows["steps_low"], rows["steps_high"], color=COLOUR, linewidth=1.2)
         axes.plot(places, rows["steps"], color=COLOUR, linestyle=dash, marker=marker, markersize=5.5)
-        ends.append((len(rows) - 1, rows["steps"].iloc[-1], f"({', '.join(map(str, tree))})"))
+        ends.append((len(rows) - 1, rows["steps"].iloc[-1], tree_label(rows.iloc[-1])))
     shapes = frame.drop_duplicates("shape")
     axes.set(ylim=(0, 1.12 * max(float(frame["steps_high"].max()), 3.4)), ylabel=word("axis_pays", lang))
     _targets(axes, shapes, room=0.5)
@@ -142,8 +142,7 @@ def _pairs_finding(frame: pd.DataFrame, names: list[str], lang: str) -> str:
 def _gain_finding(frame: pd.DataFrame, lang: str) -> str:
     rows = frame[frame["assumption"] == HEADLINE]
     first, last = rows.iloc[0], rows.iloc[-1]
-    ratio = last["speedup"] / first["speedup"]
-    key = "one" if len(rows) == 1 else "same" if abs(ratio - 1) < SAME else "back" if ratio > 1 else "gone"
+    key = "one" if len(rows) == 1 else sizes.growth(first["speedup"], last["speedup"])
     values = {"small": _size(first), "large": _size(last), "tau": f"{last['tau']:g}"}
     values |= {"first": f"{first['speedup']:.2f}", "last": f"{last['speedup']:.2f}"}
     return word(f"size_{key}", lang, **values)

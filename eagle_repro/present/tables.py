@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from eagle_repro.measure import summary
 from eagle_repro.measure.records import Record
-from eagle_repro.present.layout import Column, Table, fixed, interval, share, show, table, times, write, yes_no
+from eagle_repro.present import claim_tables
+from eagle_repro.present.layout import (
+    Column,
+    Table,
+    fixed,
+    interval,
+    share,
+    show,
+    table,
+    times,
+    tree_label,
+    write,
+    yes_no,
+)
 from eagle_repro.present.words import bench_line
 
-__all__ = ["bench_sheet", "details", "effective", "guards", "phases", "roofline", "show", "speedup", "weights"]
+__all__ = [
+    "bench_sheet",
+    "claims",
+    "details",
+    "effective",
+    "guards",
+    "phases",
+    "roofline",
+    "show",
+    "speedup",
+    "weights",
+]
 
 SPEEDUP_NOTES = (
     "tau: tokens a cycle, the bonus token included, over all cycles of a set (step-weighted).",
@@ -104,7 +129,7 @@ def speedup(record: Record) -> Table:
     rows = [
         row
         | {
-            "tree": _tree(row),
+            "tree": named_tree(row),
             "tau_interval": interval(row["tau_low"], row["tau_high"]),
             "interval": interval(row["speedup_low"], row["speedup_high"]),
         }
@@ -125,7 +150,7 @@ def speedup(record: Record) -> Table:
 
 def details(record: Record) -> Table:
     """The other averages, and what was written: the same as plain decoding or not, and how much is worth reading."""
-    rows = [row | {"tree": _tree(row)} for row in summary.speedup(record).to_dict("records")]
+    rows = [row | {"tree": named_tree(row)} for row in summary.speedup(record).to_dict("records")]
     columns = (
         *_TREE,
         Column("questions", "questions", right=True),
@@ -140,9 +165,19 @@ def details(record: Record) -> Table:
     return table("Behind the headline", rows, columns, DETAIL_NOTES)
 
 
+def claims(record: Record) -> Table:
+    """The article's statements with the verdicts of 11_report, and the bench of the records that it judged."""
+    rows = [row for row in record.rows if row.get("claim_kind")]
+    if not rows:
+        raise ValueError(f"{record.path.name} holds no claims: name a record of 11_report")
+    judged = replace(record, header=record.header | {"bench": (record.footer or {}).get("evidence") or {}})
+    made = claim_tables.directions(rows)
+    return replace(made, notes=(*made.notes, *filter(None, [bench_line(judged)])))
+
+
 def phases(record: Record) -> Table:
     """Where the milliseconds of a cycle go."""
-    rows = [row | {"tree": _tree(row)} for row in summary.phases(record).to_dict("records")]
+    rows = [row | {"tree": named_tree(row)} for row in summary.phases(record).to_dict("records")]
     names = ("draft", "verify", "accept", "commit", "rest", "cycle")
     columns = (
         *_TREE[1:],
@@ -169,6 +204,6 @@ def _clocks(values: Mapping[str, Any] | None) -> str | None:
     return ", ".join(f"{write(values.get(name), fixed(0))} {unit}" for name, unit in units.items())
 
 
-def _tree(row: Mapping[Any, Any]) -> str:
-    shape = f"{row['variant']} ({row['total_tokens']:.0f}, {row['depth']:.0f}, {row['top_k']:.0f})"
-    return f"{shape} T={row['temperature']:g}" if row.get("temperature") else shape
+def named_tree(row: Mapping[Any, Any]) -> str:
+    """A tree of 02_speedup with the name of its variant."""
+    return f"{row['variant']} {tree_label(row)}"

@@ -22,6 +22,18 @@ def told(cell: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> list[s
     return capsys.readouterr().out.splitlines()
 
 
+def blur_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Move every score of the head's by up to CLEAR_GAP, anew at each pass."""
+    head, dice = checked.tiny().head, torch.Generator().manual_seed(0)
+    clean = head.log_probabilities
+
+    def noisy(hidden: torch.Tensor) -> torch.Tensor:
+        scores = clean(hidden)
+        return scores + checked.CLEAR_GAP * (2 * torch.rand(scores.shape, generator=dice) - 1)
+
+    monkeypatch.setattr(head, "log_probabilities", noisy)
+
+
 @pytest.mark.parametrize(
     "cell", [checked.bench, checked.roofline, pytest.param(checked.speedup, marks=pytest.mark.slow)]
 )

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from eagle_repro.experiments import checked, recordings
+from tests.experiments.test_checked import blur_head
 
 
 @pytest.fixture
@@ -31,14 +31,7 @@ def test_replay_and_decoding_agree_and_no_count_hangs_on_a_hair(
         "the reference picks 60 nodes where a pass is flat",
         "the reference picks 40 nodes where a pass is linear",
     ]
-    head, dice = checked.tiny().head, torch.Generator().manual_seed(0)
-    clean = head.log_probabilities
-
-    def noisy(hidden: torch.Tensor) -> torch.Tensor:
-        scores = clean(hidden)
-        return scores + checked.CLEAR_GAP * (2 * torch.rand(scores.shape, generator=dice) - 1)
-
-    monkeypatch.setattr(head, "log_probabilities", noisy)
+    blur_head(monkeypatch)
     for _ in range(2):
         assert told() == lines
 

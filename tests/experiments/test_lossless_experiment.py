@@ -10,6 +10,7 @@ import pytest
 
 from eagle_repro.api import Pair
 from eagle_repro.engine import cycle
+from eagle_repro.engine.request import NonFiniteLogits
 from eagle_repro.experiments import lossless
 from eagle_repro.experiments.lossless import NAME, first_token_row, greedy_row, other_dtypes, require_speed
 from eagle_repro.experiments.protocol import Protocol, build_protocol
@@ -19,6 +20,7 @@ from eagle_repro.experiments.session import Session
 from eagle_repro.measure import exactness
 from eagle_repro.measure.records import Record
 from tests.experiments.test_sampling import PROMPT, TREE, WARM
+from tests.reading import REPOSITORY
 
 ITEM = Item("chat", "0", [322, 27, 302, 347, 363, 292, 362, 261, 293, 66, 81, 32, 200, 323, 27])
 
@@ -61,9 +63,36 @@ def test_every_precision_every_set_and_every_test_is_in_the_record_once(trained:
 def test_another_pair_is_tested_beside_tiny_without_the_wrong_rules(trained: Pair, protocol: Protocol) -> None:
     own = lossless.own_arms(trained, protocol, PROMPT)
     assert own.samples == 50 and own.runs * own.run >= 2 * own.samples
-    record = measured(replace(protocol, pair="tiny"), replace(trained, name="mine"))
-    assert "permutation/mine/eagle" in keys(record) and "permutation/mine/plain-plain" in keys(record)
-    assert not any(key.startswith("permutation/mine/broken") for key in keys(record))
+    folders = {role: str(REPOSITORY / "data" / "pairs" / "tiny" / role) for role in ("target", "head")}
+    record = measured(replace(protocol, pair=None, **folders), replace(trained, name="target + head"))
+    tests = [key.split("/")[1:] for key in keys(record) if key.startswith("permutation/")]
+    assert [name for pair, name in tests if pair == "target + head"] == ["plain-plain", "eagle"]
+
+
+def test_a_pair_that_the_protocol_does_not_name_is_refused(trained: Pair, protocol: Protocol) -> None:
+    with pytest.raises(ValueError, match="the pair mine was given and the protocol names tiny"):
+        lossless.run(replace(trained, name="mine"), protocol, Path(protocol.out))
+
+
+def test_a_precision_without_finite_logits_is_a_row_and_the_runs_own_still_raises(
+    trained: Pair, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, broken = lossless.greedy_row, "bfloat16"
+
+    def overflows(pair: Pair, *rest: Any) -> Any:
+        if pair.dtype == broken:
+            raise NonFiniteLogits(f"the logits are not finite in {pair.dtype}")
+        return whole(pair, *rest)
+
+    monkeypatch.setattr(lossless, "require_speed", lambda dtype, device: None)
+    monkeypatch.setattr(lossless, "greedy_row", overflows)
+    record = measured(protocol, trained)
+    reason = "the logits are not finite in bfloat16"
+    assert exactness.skipped(record).to_dict("records") == [{"dtype": "bfloat16", "reason": reason}]
+    assert record.complete and set(exactness.greedy(record)["dtype"]) == {"float32"}
+    broken = "float32"
+    with pytest.raises(NonFiniteLogits):
+        measured(replace(protocol, out=str(Path(protocol.out) / "again")), trained)
 
 
 def test_greedy_texts_of_the_engine_are_plain_decodings(trained: Pair) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from eagle_repro.api import Pair
+from eagle_repro.engine.request import NonFiniteLogits
 from eagle_repro.experiments import target_size
 from eagle_repro.experiments.protocol import Protocol, build_protocol
 from eagle_repro.experiments.session import Session
@@ -105,6 +106,25 @@ def test_what_cannot_be_had_is_a_row_and_not_the_end(
         {"pair": "toy-8", "reason": "toy-8 needs 1 GB"},
     ]
     assert record.complete and sizes.timed_shapes(record) == {"toy-6"}
+
+
+def test_logits_that_are_not_finite_end_a_pair_or_shape_and_not_the_run(
+    trained: Pair, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overflows(*arguments: Any) -> Any:
+        raise NonFiniteLogits("not finite")
+
+    whole = target_size._write_pair
+    monkeypatch.setattr(target_size, "LARGER", {"tiny": "qwen3-1.7b"})
+    monkeypatch.setattr(target_size, "open_pair", lambda asked: replace(trained, name=asked.pair))
+    monkeypatch.setattr(
+        target_size,
+        "_write_pair",
+        lambda writer, pair, *rest: (whole if pair is trained else overflows)(writer, pair, *rest),
+    )
+    monkeypatch.setattr(target_size, "_time_tree", overflows)
+    record = measured(protocol, trained)
+    assert list(sizes.skipped(record)["pair"]) == ["qwen3-1.7b", "toy-6", "toy-8"] and record.complete
 
 
 def test_one_shape_is_gone_before_the_next_is_made(

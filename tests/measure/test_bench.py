@@ -54,7 +54,7 @@ def test_the_sheet_of_a_cpu_has_every_field_and_unknowns_are_none() -> None:
     wanted = "card memory_bytes capability driver device cpu threads cuda python torch transformers numpy package git"
     assert set(made) == {*wanted.split(), "dtype", "stack", "pair", "protocol", "question_sets", "now"}
     assert made["card"] == made["cpu"] and made["device"] == "cpu" and made["dtype"] == "float32"
-    assert made["capability"] is None and made["driver"] is None and made["memory_bytes"] is None
+    assert made["capability"] is None and made["driver"] is None and made["memory_bytes"] > 2**28
     assert made["torch"] == torch.__version__ and made["package"] == __version__
     assert made["now"]["clocks"] == {"sm_mhz": None, "memory_mhz": None, "temperature_c": None}
     assert json.loads(json.dumps(made, allow_nan=False)) == made

@@ -132,6 +132,26 @@ def test_a_cycle_in_plain_steps_is_the_tau_from_which_it_pays(tmp_path: Path) ->
     assert sizes.skipped(record)["pair"].tolist() == ["qwen3-8b"]
 
 
+def test_trees_that_differ_in_their_nodes_alone_are_rows_of_their_own(tmp_path: Path) -> None:
+    rows = list(timing_rows(1, repeats=1))
+    first = next(row for row in rows if row["phase"] == "cycle")
+    more = [
+        row
+        | {"key": f"{row['key']}/more", "nodes": 1 if row["phase"] == "plain" else 30, "seconds": row["seconds"] / 2}
+        for row in rows
+        if (row["depth"], row["top_k"]) == (first["depth"], first["top_k"]) and row["phase"] != "plain"
+    ]
+    frame = sizes.timing(made(tmp_path, "05_target_size", [*rows, *more]))
+    same = frame[(frame["depth"] == first["depth"]) & (frame["top_k"] == first["top_k"])].set_index("nodes")
+    assert same.loc[30, "cycle_ms"] == pytest.approx(same.loc[first["nodes"], "cycle_ms"] / 2)
+    assert same.loc[30, "plain_ms"] == same.loc[first["nodes"], "plain_ms"]
+
+
+@pytest.mark.parametrize(("large", "said"), [(1.02, "same"), (1.04, "grows"), (0.98, "same"), (0.96, "shrinks")])
+def test_a_gain_that_hardly_changes_with_the_size_counts_as_one(large: float, said: str) -> None:
+    assert sizes.growth(1.0, large) == said and sizes.growth(2.0, 2 * large) == said
+
+
 def test_the_prediction_is_the_cost_formula_at_every_assumed_tau(tmp_path: Path) -> None:
     record = made(tmp_path, "05_target_size", timing_rows(2))
     frame = sizes.predicted(record)
@@ -164,6 +184,13 @@ def test_mismatches_are_counted_by_precision_with_their_gaps(tmp_path: Path) -> 
     assert len(exactness.gaps(record)) == 16
     broken = exactness.greedy(made(tmp_path, "broken", lossless_rows(gap=1.0)))
     assert list(broken["unexcused"]) == [0, 4, 12] and broken["verdict"].iloc[-1] == "different"
+
+
+def test_an_older_record_says_at_which_level_its_effects_were_looked_for(tmp_path: Path) -> None:
+    rows = list(lossless_rows())
+    assert exactness.effect_level(made(tmp_path, "old", rows)) == 0.05
+    named = [row | ({"detectable_level": 0.001} if row.get("name") == "eagle" else {}) for row in rows]
+    assert exactness.effect_level(made(tmp_path, "new", named)) == exactness.CAUGHT
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from eagle_repro.measure import permutation
 from eagle_repro.measure.permutation import (
     ALPHA,
+    CAUGHT,
     SHARES,
     alikeness,
     control,
@@ -130,14 +132,27 @@ def test_too_few_runs_are_refused() -> None:
 
 
 def test_more_texts_see_less_and_what_is_named_is_found() -> None:
-    texts, foreign = draws(800, seed=3), draws(100, seed=4, bias=1.0)
-    few, many = (detectable_share(texts, foreign, count) for count in (20, 400))
+    texts, foreign = draws(400, seed=3), draws(100, seed=4, bias=1.0)
+    few, many = (detectable_share(texts, foreign, count) for count in (20, 200))
     assert few is not None and many is not None and many < few
     assert few in SHARES and many in SHARES
 
 
 def test_texts_of_the_same_distribution_are_no_detectable_effect() -> None:
     assert detectable_share(draws(400, seed=3), draws(400, seed=4), 100) is None
+
+
+@pytest.mark.parametrize(("p", "found"), [(0.0005, True), (0.001, False), (0.01, False)])
+def test_an_effect_is_looked_for_at_the_level_that_the_engine_is_judged_at(
+    p: float, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stated(first: np.ndarray, second: np.ndarray, *, permutations: int, seed: int) -> permutation.Compared:
+        assert 1 / (1 + permutations) < CAUGHT, "too few shuffles for p to fall below the level"
+        return permutation.Compared(p, 0.0, len(first), permutations)
+
+    monkeypatch.setattr(permutation, "two_sample", stated)
+    share = detectable_share(draws(200, seed=3), draws(50, seed=4), 100)
+    assert share == (SHARES[0] if found else None)
 
 
 def test_a_pool_too_small_is_refused() -> None:

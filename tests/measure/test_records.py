@@ -163,7 +163,7 @@ def test_other_conditions_are_refused_by_name(path: Path, changed: dict[str, Any
     before = partial.read_bytes()
     with pytest.raises(RecordError, match=named) as caught, writer(path, **changed):
         pass
-    assert "\n" not in str(caught.value) and "start over" in str(caught.value)
+    assert "\n" not in str(caught.value) and "start over (--again)" in str(caught.value)
     assert partial.read_bytes() == before
     with writer(path) as record:  # the refusal has let the file go
         assert record.has("a")
@@ -377,8 +377,9 @@ def test_a_read_only_folder_is_refused(path: Path) -> None:
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
-    with pytest.raises(RecordError, match="cannot write"), writer(tmp_path / "out" / "a.jsonl"):
+    with pytest.raises(RecordError, match="cannot write") as caught, writer(tmp_path / "out" / "a.jsonl"):
         pass
+    assert "another output folder" in str(caught.value) and "free some space" not in str(caught.value)
 
 
 def half_then_full() -> Callable[[int, Any], int]:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from eagle_repro.measure import roofline, timing
+from eagle_repro.measure import roofline
+from eagle_repro.measure.timing import Timing
 
 GIB = 2**30
 
@@ -84,7 +85,7 @@ def test_times_and_bandwidths_of_nothing_are_refused() -> None:
 def test_a_measured_bandwidth_counts_reads_and_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([2.0, 0.5, 1.0, 4.0])  # two copies, two reads
     monkeypatch.setattr(
-        roofline, "measure", lambda fn, device, repeats: fn() is None or timing.Timing((next(seconds), next(seconds)))
+        roofline, "measure", lambda fn, device, repeats: fn() is None or Timing((next(seconds), next(seconds)))
     )
     # 1 MB copied in 0.5 s at best moves 2 MB in 0.5 s; read in 1 s it moves 1 MB a second.
     assert roofline.measured_bandwidth("cpu", buffer_bytes=10**6, repeats=2) == pytest.approx(4e-3)
@@ -115,26 +116,3 @@ def test_a_head_that_shares_the_targets_table_does_not_read_it() -> None:
     target, head = Model(tied=True), Model(tied=False)
     head.embed = target.embed
     assert roofline.weight_bytes(head) == (8 * 8 + 8 + 100 * 8) * 4
-
-
-def test_passes_are_timed_in_turns_so_that_drift_bends_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, log = [0.0], []
-
-    def step(count: int) -> None:
-        log.append(count)
-        now[0] += 1.0 + 0.01 * len(log)  # every pass costs the same, and the card slows down
-
-    monkeypatch.setattr(timing, "clock", lambda device: lambda: now[0])
-    costs = roofline.pass_costs(step, [1, 8, 64], device="cpu", warmup=1, repeats=4)
-    assert sorted(log[:3]) == [1, 8, 64]
-    assert log[3:] == [1, 8, 64, 64, 8, 1] * 2
-    assert [cost.tokens for cost in costs] == [1, 8, 64]
-    assert all(len(cost.timing.values) == 4 for cost in costs)
-    means = [sum(cost.timing.values) / 4 for cost in costs]
-    assert means == pytest.approx([means[0]] * 3)
-
-
-@pytest.mark.parametrize("tokens", [[], [0, 1], [1, 1]])
-def test_token_counts_that_make_no_curve_are_refused(tokens: list[int]) -> None:
-    with pytest.raises(ValueError, match="distinct counts"):
-        roofline.pass_costs(print, tokens, device="cpu")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import cache
-from itertools import combinations
 from typing import Any
 
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from eagle_repro.measure.records import Record
 from eagle_repro.present import chain_plots, comparison_tables, console, lossless_plots, size_plots
 from eagle_repro.present.theme import Picture
 from eagle_repro.present.words import WORDS
 from tests.present import comparison_rows as rows
-from tests.present.test_plots import said, shown
+from tests.present.test_plots import require_readable, said
 
 FIGURES: dict[str, tuple[str, Callable[..., Picture]]] = {
     "branching": ("04", chain_plots.branching),
@@ -72,14 +70,7 @@ def test_no_label_covers_another_or_leaves_the_figure(draw: Callable[..., Pictur
     picture = draw(name, lang)
     assert "2026-01-31" in said(picture) and picture.finding.split()[0] in said(picture)
     assert all(axes.get_xlabel() for axes in picture.figure.axes)
-    canvas = FigureCanvasAgg(picture.figure)
-    canvas.draw()
-    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown(picture.figure)]
-    for text, box in boxes:
-        assert box.x0 >= 0 and box.y0 >= 0, text
-        assert box.x1 <= picture.figure.bbox.width and box.y1 <= picture.figure.bbox.height, text
-    covered = [(a, b) for (a, one), (b, two) in combinations(boxes, 2) if one.shrunk(0.9, 0.7).overlaps(two)]
-    assert covered == []
+    require_readable(picture)
 
 
 @pytest.mark.parametrize("name", FIGURES)

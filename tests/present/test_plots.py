@@ -72,7 +72,12 @@ def test_a_figure_draws_without_warning_and_names_its_bench(draw: Draw, name: st
 @pytest.mark.parametrize("lang", WORDS)
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_label_covers_another_or_leaves_the_figure(draw: Draw, name: str, lang: str) -> None:
-    figure = draw(name, lang).figure
+    require_readable(draw(name, lang))
+
+
+def require_readable(picture: Picture) -> None:
+    """Every label within the figure, and none over another."""
+    figure = picture.figure
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown(figure)]

@@ -11,7 +11,8 @@ import pytest
 
 from eagle_repro.measure.claims import Run, check
 from eagle_repro.measure.claims.marks import check_text
-from eagle_repro.present import claim_tables
+from eagle_repro.measure.records import RecordWriter, read_record
+from eagle_repro.present import claim_tables, tables
 from eagle_repro.present.gallery import FIGURES, figure
 from eagle_repro.present.numerals import as_stated, interval, number, quantity
 from eagle_repro.present.report import LANGUAGES, TABLES, Report, answers, write_report
@@ -233,3 +234,29 @@ def test_tables_of_claims_say_the_verdict_and_what_is_behind_it(article: Run) ->
 )
 def test_numerals(written: str, text: str) -> None:
     assert written == text
+
+
+@pytest.mark.parametrize(
+    ("lang", "said", "stated"), [("en", "was not measured here", "1.3–2.0x"), ("ru", "здесь не измерено", "1,3–2,0x")]
+)
+def test_what_another_stack_would_leave_is_not_foretold(lang: str, said: str, stated: str, texts: dict) -> None:
+    answer = next(line for line in texts[lang].splitlines() if line.startswith("**3."))
+    assert said in answer and stated in answer
+
+
+def test_the_level_stands_beside_the_effect_that_would_have_been_seen(texts: dict) -> None:
+    assert re.search(r"\| 0\.100 \(p\s<\s0\.050\) \|", texts["en"])
+    assert re.search(r"\| 0,100 \(p\s<\s0,050\) \|", texts["ru"])
+
+
+def test_the_table_of_claims_belongs_to_the_bench_of_the_records_that_were_judged(article: Run, tmp_path: Path) -> None:
+    bench = {"card": "Tesla T4", "stack": "eager"}
+    with RecordWriter(tmp_path / "11_report.jsonl", bench={"card": "another"}, protocol={}) as writer:
+        for result in check(CLAIMS, article):
+            writer.write(f"claim/{result.claim.id}", result.as_row())
+        record = read_record(writer.complete(evidence=bench))
+    made = tables.claims(record)
+    assert made.rows == claim_tables.directions([result.as_row() for result in check(CLAIMS, article)]).rows
+    assert made.notes[-1] == "Tesla T4 | eager"
+    with pytest.raises(ValueError, match="holds no claims"):
+        tables.claims(article.records["02_speedup"])

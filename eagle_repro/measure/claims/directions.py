@@ -27,8 +27,8 @@ from eagle_repro.measure.claims.selection import (
     tree_of,
     two_pairs,
 )
-from eagle_repro.measure.claims.totals import Statistic, Totals, aligned, speedup, whole
 from eagle_repro.measure.stats import estimate
+from eagle_repro.measure.totals import Statistic, Totals, aligned, speedup, whole
 
 FLAT = 1.25  # a pass that costs at most so many times one token's counts as flat, as in measure.roofline
 TREE_TOKENS = 64  # about the nodes of a default tree

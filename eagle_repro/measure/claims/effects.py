@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from eagle_repro.measure.claims.run import NotMeasured
-from eagle_repro.measure.claims.totals import Statistic, Totals, aligned, speedup, whole
 from eagle_repro.measure.stats import LEVEL, RESAMPLES, Estimate, estimate
+from eagle_repro.measure.totals import Statistic, Totals, aligned, speedup, whole
 
 Verdict = Literal["holds", "does not hold", "undecided"]
 

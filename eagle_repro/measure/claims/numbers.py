@@ -33,8 +33,8 @@ from eagle_repro.measure.claims.selection import (
     texts_of,
     two_pairs,
 )
-from eagle_repro.measure.claims.totals import aligned, whole
-from eagle_repro.measure.claims.totals import speedup as speedup_of
+from eagle_repro.measure.totals import aligned, whole
+from eagle_repro.measure.totals import speedup as speedup_of
 
 
 def pass_ms(run: Run, tokens: int) -> Found:

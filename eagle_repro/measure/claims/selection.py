@@ -13,8 +13,8 @@ import pandas as pd
 
 from eagle_repro.measure import summary
 from eagle_repro.measure.claims.run import NotMeasured, Run, conditions
-from eagle_repro.measure.claims.totals import Totals, aligned, headline
 from eagle_repro.measure.curves import Shape
+from eagle_repro.measure.totals import Totals, aligned, headline
 from eagle_repro.measure.tree_shape import IN_DOMAIN, Study, study
 
 BENCH, ROOFLINE, SPEEDUP, SHAPES = "00_bench", "01_roofline", "02_speedup", "03_tree_shape"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from eagle_repro.measure.stats import Speedup, Work, measured_speedup
 
 Statistic = Callable[[np.ndarray], np.ndarray]
 
@@ -56,9 +59,26 @@ def aligned(ways: Mapping[str, pd.DataFrame]) -> dict[str, Totals]:
     return {name: _totals(frame.loc[shared]) for name, frame in indexed.items()}
 
 
+def paired_speedup(baseline: pd.DataFrame, speculative: pd.DataFrame) -> Speedup | None:
+    """The speedup over the questions that both were run on; None where there are none."""
+    before, after = _works(baseline), _works(speculative)
+    shared = [question for question in before if question in after]
+    if not shared:
+        return None
+    return measured_speedup([before[question] for question in shared], [after[question] for question in shared])
+
+
 def whole(statistic: Statistic, totals: Totals) -> float:
     """The statistic of every question once."""
     return float(statistic(np.arange(len(totals.tokens))))
+
+
+def _works(rows: pd.DataFrame) -> dict[Any, Work]:
+    """The work of each question, its repeats added up."""
+    if rows.empty:
+        return {}
+    sums = rows.groupby(["set", "question"], sort=False)[["tokens", "decode_s", "prefill_s"]].sum()
+    return {row.Index: Work(int(row.tokens), row.decode_s, row.prefill_s) for row in sums.itertuples()}
 
 
 def _by_question(rows: pd.DataFrame) -> pd.DataFrame:
