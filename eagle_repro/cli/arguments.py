@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagle_repro.cli import claims, verbs
+from eagle_repro.cli import claims, kaggle, verbs
 from eagle_repro.cli.tune import tune
 
 PROGRAM = "eagle_repro"
@@ -25,6 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (_run, _measure, _generate, _tau, _tune, _compare, _doctor):
         add(verbs_of)
     claims.add_parsers(verbs_of, _verb)
+    kaggle.add_parsers(verbs_of, _verb)
     return parser
 
 
