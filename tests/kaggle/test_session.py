@@ -27,7 +27,7 @@ LAYOUTS = {
     "old": ("tiny/transformers/toy/1", "{name}"),
     "new": ("models/qwen-lm/tiny/transformers/toy/1", "datasets/me/{name}"),
 }
-PAIR = {"profile": "smoke", "target": TARGET, "head": HEAD}
+PAIR = {"profile": "smoke", "target": TARGET, "head": HEAD, "sets": "chat,russian"}
 
 
 @pytest.fixture(scope="module")
