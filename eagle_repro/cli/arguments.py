@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagle_repro.cli import claims, kaggle, verbs
+from eagle_repro.cli import claims, kaggle, train, verbs
 from eagle_repro.cli.tune import tune
 
 PROGRAM = "eagle_repro"
@@ -24,6 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs_of = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for add in (_run, _measure, _generate, _tau, _tune, _compare, _doctor):
         add(verbs_of)
+    train.add_parser(verbs_of, _verb, _pair, _positive)
     claims.add_parsers(verbs_of, _verb)
     kaggle.add_parsers(verbs_of, _verb)
     return parser
