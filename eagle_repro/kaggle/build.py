@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eagle_repro.__about__ import __version__
 from eagle_repro.kaggle import metadata as rules
 from eagle_repro.kaggle.joined import join
 from eagle_repro.measure.bench import git_revision
@@ -93,9 +94,10 @@ def check(source: Path, out: Path | None) -> list[str]:
         kernels = sorted(out.glob(f"kernels/*/{KERNEL_FILE}"))
         if not kernels or not (out / "dataset" / DATASET_FILE).is_file():
             raise FileNotFoundError(f"{out} holds no build: make one with kaggle build --out {out}")
+        dataset = _read_json(out / "dataset" / DATASET_FILE)
         for file in kernels:
-            faults += [f"{file.relative_to(out)}: {fault}" for fault in _kernel_faults(file)]
-        faults += [f"dataset/{DATASET_FILE}: {fault}" for fault in _dataset_faults(out / "dataset")]
+            faults += [f"{file.relative_to(out)}: {fault}" for fault in _kernel_faults(file, dataset.get("id"))]
+        faults += [f"dataset/{DATASET_FILE}: {fault}" for fault in _dataset_faults(out / "dataset", dataset)]
     return faults
 
 
@@ -168,9 +170,11 @@ def _described(dataset: dict[str, Any], folder: Path) -> dict[str, Any]:
     return dataset | {"description": "\n\n".join(lines)} | ({"licenses": [{"name": "other"}]} if foreign else {})
 
 
-def _kernel_faults(file: Path) -> Iterator[str]:
-    kernel = json.loads(file.read_text(encoding="utf-8"))
+def _kernel_faults(file: Path, dataset: str | None) -> Iterator[str]:
+    kernel = _read_json(file)
     yield from rules.kernel_faults(kernel)
+    if dataset not in (kernel.get("dataset_sources") or ()):
+        yield f"dataset_sources: {dataset}, which carries the library, is not among them"
     yield from (f"{name}: still a placeholder" for name in rules.placeholders(kernel))
     code = file.parent / str(kernel.get("code_file"))
     if not code.is_file():
@@ -184,13 +188,13 @@ def _kernel_faults(file: Path) -> Iterator[str]:
         yield f"code_file: {' '.join(str(error).split())}"
 
 
-def _dataset_faults(folder: Path) -> Iterator[str]:
-    dataset = json.loads((folder / DATASET_FILE).read_text(encoding="utf-8"))
+def _dataset_faults(folder: Path, dataset: dict[str, Any]) -> Iterator[str]:
     yield from rules.dataset_faults(dataset)
     yield from (f"{name}: still a placeholder" for name in rules.placeholders(dataset))
     files = [path for path in folder.rglob("*") if path.is_file()]
-    if len([path for path in files if path.match("eagle_repro-*.whl")]) != 1:
-        yield "not exactly one wheel of eagle_repro is in the folder"
+    wheels = [path.name for path in folder.glob("eagle_repro-*.whl")]
+    if len(wheels) != 1 or not wheels[0].startswith(f"eagle_repro-{__version__}-"):
+        yield f"one wheel of eagle_repro {__version__} is needed, here is {', '.join(wheels) or 'none'}"
     if not (folder / "LICENSE").is_file():
         yield "LICENSE is not in the folder"
     yield from (
@@ -201,6 +205,14 @@ def _dataset_faults(folder: Path) -> Iterator[str]:
             yield f"questions/{info.file}: its licence ({info.licence}) does not let it go along"
     if (size := sum(path.stat().st_size for path in files)) > LARGEST_DATASET:
         yield f"{in_units(size)}, at most {in_units(LARGEST_DATASET)} are meant to be uploaded"
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is no JSON ({error}): build it again") from None
+    return found if isinstance(found, dict) else {}
 
 
 def _write_json(file: Path, value: dict[str, Any]) -> None:

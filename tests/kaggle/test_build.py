@@ -143,7 +143,7 @@ def spoil(out: Path, file: str, **fields: Any) -> None:
 def test_a_spoilt_build_is_told_fault_by_fault(out: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(out, tmp_path / "out")
     kernel = f"kernels/{NAME}"
-    spoil(copy, f"{kernel}/{KERNEL_FILE}", machine_shape="NvidiaTeslaP100", id=f"OWNER/{NAME}")
+    spoil(copy, f"{kernel}/{KERNEL_FILE}", machine_shape="NvidiaTeslaP100", id=f"OWNER/{NAME}", dataset_sources=[])
     spoil(copy, f"dataset/{DATASET_FILE}", subtitle="short")
     code = notebook.read(copy / kernel / f"{NAME}.ipynb")
     notebook.code_cells(code)[0].metadata = {}
@@ -155,12 +155,16 @@ def test_a_spoilt_build_is_told_fault_by_fault(out: Path, tmp_path: Path) -> Non
     (copy / "dataset" / "questions" / "alpaca" / "question.jsonl").touch()
     faults = "\n".join(check(SOURCE, copy))
     for said in (
-        "machine_shape", "id: still a placeholder", "0 cells tagged parameters", "subtitle", "not exactly one wheel",
+        "machine_shape", "id: still a placeholder", "0 cells tagged parameters", "subtitle", "is needed, here is none",
+        "dataset_sources: me/eagle-3-reproduction-kit, which carries the library",
         "LICENSE is not", "a head without its licence", "its licence (CC-BY-NC-4.0)",
     ):  # fmt: skip
         assert said in faults, said
     (copy / kernel / f"{NAME}.ipynb").unlink()
     assert "is not in the folder" in "\n".join(check(SOURCE, copy))
+    (copy / kernel / KERNEL_FILE).write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match="is no JSON .*build it again"):
+        check(SOURCE, copy)
     with pytest.raises(FileNotFoundError, match="holds no build"):
         check(SOURCE, tmp_path)
 
