@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -150,6 +151,14 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m eagle_repro doctor --pair tiny --profile smoke --json | head -n 1"
     done = subprocess.run(["bash", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.stdout == "Bench sheet\n" and "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
+
+
+def test_russian_is_printed_where_the_locale_has_no_letters_for_it() -> None:
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "eagle_repro", "check", "--run", "h200-eager-smollm2-135m", "--lang", "ru"]
+    done = subprocess.run(command, cwd=REPOSITORY, env=os.environ | plain, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "\\u04" in done.stdout and done.stdout.isascii()
 
 
 # Verbs

@@ -204,6 +204,24 @@ def test_dtype_goes_by_compute_capability_and_not_by_emulation(
     assert resolve_dtype("float16", card, preferred="float32") == torch.float16
 
 
+def test_bfloat16_weights_are_cast_for_a_card_that_has_no_bfloat16(
+    target: Target, head_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = changed_weights(
+        save_target(tmp_path, target.model),
+        lambda tensors: tensors.update({name: each.bfloat16() for name, each in tensors.items()}),
+    )
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+        chosen = str(resolve_dtype("auto", torch.device("cuda:0"))).removeprefix("torch.")
+    pair = er.load_pair(target=str(folder), head=str(head_folder), device="cpu", dtype=chosen)
+    assert pair.dtype == "float16" and pair.target.dtype == torch.float16
+    assert {each.dtype for each in pair.head.parameters()} == {torch.float16}
+    assert er.generate(pair, PROMPT, shape=TREE, max_new_tokens=4, stop="never").ids
+
+
 def test_bfloat16_is_refused_where_it_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, **__: True)

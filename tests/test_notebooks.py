@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -164,12 +165,13 @@ def test_a_bad_output_is_caught(output: nbformat.NotebookNode, fault: str) -> No
 # nbval itself, on the quickest notebook: the documented command of `make check-notebooks`.
 
 
-def nbval(path: Path, cell_timeout: int = CELL_TIMEOUT_S) -> tuple[int, str, float]:
-    """Exit status, output and seconds of a strict nbval run."""
+def nbval(path: Path, cell_timeout: int = CELL_TIMEOUT_S, package: Path | None = None) -> tuple[int, str, float]:
+    """Exit status, output and seconds of a strict nbval run; `package` comes first on the kernel's path."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env"]
     command += ["--nbval-cell-timeout", str(cell_timeout), "--rootdir", str(path.parent), "-c", os.devnull, str(path)]
     keep = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "EAGLE_REPRO_"))}
     environment = {**keep, "EAGLE_REPRO_PROFILE": "smoke", "OMP_NUM_THREADS": "1"}
+    environment |= {"PYTHONPATH": str(package)} if package else {}
     start = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
     return done.returncode, done.stdout + done.stderr, time.monotonic() - start
@@ -206,6 +208,32 @@ def test_nbval_bites_on_a_changed_digit(copy: Path) -> None:
     status, said, _ = nbval(copy)
     assert status == 1, said
     assert "1 failed" in said and "checked." in said
+
+
+#: One line that a slip could change: its file, what stands there, and the slip.
+SLIPS = {
+    "nothing": ("__about__.py", "__version__ = ", "__version__ = "),
+    "tap layer": ("engine/target.py", "self.taps = (2, self.layers // 2,", "self.taps = (3, self.layers // 2,"),
+    "mask": ("engine/tree.py", "return reach > 0", "return reach >= 0"),
+    "average": ("measure/stats.py", "len(accepted) + 1", "len(accepted)"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slip", SLIPS)
+def test_nbval_bites_on_one_wrong_line_of_the_package(slip: str, tmp_path: Path) -> None:
+    file, right, wrong = SLIPS[slip]
+    package = shutil.copytree(REPOSITORY / "eagle_repro", tmp_path / "package" / "eagle_repro")
+    (tmp_path / "package" / "data").symlink_to(REPOSITORY / "data")
+    text = (package / file).read_text(encoding="utf-8")
+    assert text.count(right) == 1, f"{file} reads differently now: choose the line anew"
+    (package / file).write_text(text.replace(right, wrong), encoding="utf-8")
+    short = nbformat.read(REPOSITORY / "notebooks" / "02_speedup.ipynb", as_version=4)
+    short.cells = [cell for cell in code_cells(short) if checked(cell) or cell.source.startswith("from ")]
+    nbformat.write(short, tmp_path / "short.ipynb")
+    status, said, _ = nbval(tmp_path / "short.ipynb", package=tmp_path / "package")
+    assert status == (0 if slip == "nothing" else 1), said
+    assert slip == "nothing" or "checked.speedup()" in said
 
 
 @pytest.mark.slow

@@ -1,8 +1,7 @@
-"""What is installed and shipped: bounds, exact versions, the wheel, metadata for Kaggle, a lazy import."""
+"""What is installed and shipped: bounds, exact versions, the wheel, a lazy import."""
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -162,23 +161,3 @@ def test_every_public_name_is_found_and_an_unknown_one_refused() -> None:
         assert getattr(eagle_repro, name) is not None
     with pytest.raises(AttributeError, match="load_model.*load_pair"):
         eagle_repro.load_model  # noqa: B018
-
-
-def slug(title: str) -> str:
-    """The address that Kaggle makes of a title."""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-
-
-def test_kaggle_metadata_names_the_t4_and_keeps_the_rules_of_its_client() -> None:
-    metadata = json.loads((REPOSITORY / "kaggle-metadata.json").read_text(encoding="utf-8"))
-    kernel, dataset = metadata["kernel"], metadata["dataset"]
-    assert kernel["machine_shape"] == "NvidiaTeslaT4"
-    assert all(kernel[name] is True for name in ("enable_gpu", "enable_internet"))
-    assert all(isinstance(value, bool) for name, value in kernel.items() if name.startswith(("enable_", "is_")))
-    for part in (kernel, dataset):
-        assert part["id"].split("/") == ["OWNER", slug(part["title"])]
-        assert 6 <= len(part["title"]) <= 50
-    assert all(re.fullmatch(r"[\w.-]+(/[\w.-]+){3}/\d+", source) for source in kernel["model_sources"])
-    assert kernel["dataset_sources"] == [dataset["id"]]
-    assert 20 <= len(dataset["subtitle"]) <= 80
-    assert dataset["licenses"] == [{"name": "apache-2.0"}]

@@ -168,6 +168,18 @@ def test_what_was_cut_off_goes_on_unless_told_to_start_over(make: Make, run: Run
     assert list(tmp_path.glob("out/*.old-1")), "started over, the older part kept aside"
 
 
+def test_a_kernel_killed_in_the_middle_leaves_a_record_that_goes_on(
+    make: Make, run: Run, told: list[str], tmp_path: Path
+) -> None:
+    record = tmp_path / "out" / "02_speedup.jsonl"
+    (killed,) = run(make(more="import os; os._exit(137)"))
+    assert killed.state == "incomplete" and "INCOMPLETE" in told[-1]
+    assert [row["key"] for row in read_record(partial_path(record)).rows] == ["a"] and not record.exists()
+    begun = partial_path(record).stat().st_ino
+    assert run(make())[0].state == "complete"
+    assert record.stat().st_ino == begun and len(read_record(record).rows) == 1, "continued, and nothing twice"
+
+
 def test_a_refused_bench_stops_the_rest_and_another_failure_does_not(make: Make, run: Run) -> None:
     make("00_bench", cell="raise RuntimeError('no GPU')")
     folder = make("01_roofline")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagle_repro.cli import claims, train, verbs
+from eagle_repro.cli import claims, kaggle, train, verbs
 from eagle_repro.cli.tune import tune
 
 PROGRAM = "eagle_repro"
@@ -26,6 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
         add(verbs_of)
     train.add_parser(verbs_of, _verb, _pair, _positive)
     claims.add_parsers(verbs_of, _verb)
+    kaggle.add_parsers(verbs_of, _verb)
     return parser
 
 

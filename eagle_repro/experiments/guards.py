@@ -16,7 +16,7 @@ import torch
 from eagle_repro.api import resolve_device, resolve_dtype
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.sources.complete import Role
-from eagle_repro.sources.pairs import WeightRef, find_pair
+from eagle_repro.sources.pairs import PAIRS, WeightRef, find_pair
 from eagle_repro.sources.paths import NotEnoughSpace, data_folder, in_units, require_space
 from eagle_repro.sources.questions import SETS, available
 from eagle_repro.sources.resolve import parse_reference, resolve
@@ -25,6 +25,8 @@ LEAST_VERSIONS = {"torch": "2.10", "transformers": "5.0.0", "numpy": "2.0", "pan
 RECORD_BYTES = 50_000_000  # records, notebooks and figures of one run, generously
 BESIDE_WEIGHTS = 1_000_000_000  # bytes of caches, activations and the libraries' own memory
 PROBE_SECONDS = 3.0
+LEAST_LENGTH = 512  # of prompt and answer; what is shorter holds no question of the longer sets
+CHOOSE_T4 = "on Kaggle choose Settings, Accelerator, GPU T4 x2"
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,20 @@ def device(protocol: Protocol) -> Guard:
         return Guard("device", "refused", str(error))
     if place.type != "cuda":
         if protocol.profile in ("full", "t4") and protocol.device == "auto":
-            advice = f'profile {protocol.profile} is for a GPU: take profile quick, or insist with device="cpu"'
-            return Guard("device", "refused", f"no GPU is visible, and {advice}")
+            advice = f'{CHOOSE_T4}; elsewhere take profile quick, or insist with device="cpu"'
+            return Guard("device", "refused", f"no GPU is visible, and profile {protocol.profile} is for one: {advice}")
         return Guard("device", "ok", f"CPU, {torch.get_num_threads()} threads: right for a tryout, slow for more")
     name, kernels = torch.cuda.get_device_name(place), torch.cuda.get_arch_list()
     capability = torch.cuda.get_device_capability(place)
     own = f"sm_{capability[0]}{capability[1]}"
     if not covers(capability, kernels):
-        advice = "choose another card (on Kaggle: accelerator GPU T4 x2), or a torch build that has them"
+        advice = f"{CHOOSE_T4}; elsewhere take another card, or a torch build that has them"
         said = f"{name} is {own} and this torch has kernels for {', '.join(kernels)}"
         return Guard("device", "refused", f"{said}: {advice}")
-    return Guard("device", "ok", f"{name}, {own}, default dtype {dtype}")
+    cast = ", to which bfloat16 weights are cast" if dtype == "float16" and capability < (8, 0) else ""
+    count = torch.cuda.device_count()
+    used = f"; {place} of {count} GPUs is used" if count > 1 else ""
+    return Guard("device", "ok", f"{name}, {own}, default dtype {dtype}{cast}{used}")
 
 
 def covers(capability: tuple[int, int], kernels: Sequence[str]) -> bool:
@@ -122,8 +127,20 @@ def memory(protocol: Protocol) -> Guard:
     needed = sum(size for size in sizes if size is not None) * width // 2
     said = f"{in_units(free)} are free on {place}, the weights take about {in_units(needed)}"
     if free < needed:
-        return Guard("memory", "refused", f"{said}: take a smaller pair, or a dtype of two bytes")
+        return Guard("memory", "refused", f"{said}: take {smaller(protocol, loading=True)}")
     return Guard("memory", "warning" if free < needed + BESIDE_WEIGHTS else "ok", said)
+
+
+def smaller(protocol: Protocol, loading: bool) -> str:
+    """The next smaller setting when memory does not suffice; loading: for the weights, which no cache setting helps."""
+    shorter = protocol.max_length // 2
+    if protocol.dtype == "float32":
+        return 'dtype="float16"'
+    if not loading and shorter >= max(LEAST_LENGTH, 2 * protocol.new_tokens):
+        return f"max_length={shorter}"
+    sizes = {name: half_bytes(pair.target) or 0 for name, pair in PAIRS.items() if name != "tiny"}
+    below = [name for name, size in sizes.items() if size < sizes.get(protocol.pair or "", 0)]
+    return f'pair="{max(below, key=lambda name: sizes[name])}"' if below else "a smaller pair, or another device"
 
 
 def disk(protocol: Protocol) -> Guard:

@@ -7,7 +7,8 @@ close(run)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ import pandas as pd
 
 from eagle_repro.api import Pair, load_pair, references, resolve_device, resolve_dtype
 from eagle_repro.engine.stacks import resolve_stack
-from eagle_repro.experiments import find_experiment
+from eagle_repro.experiments import find_experiment, memory
 from eagle_repro.experiments.protocol import Protocol, build_protocol
 from eagle_repro.experiments.timing_pairs import free_memory
 from eagle_repro.measure.bench import bench_sheet, identity
@@ -104,11 +105,17 @@ class Session:
         partial = partial_path(self.path)
         return read_record(partial).rows if partial.exists() and partial.stat().st_size else []
 
-    def writer(self) -> RecordWriter:
-        """The writer of this experiment's record; loads the pair, which is part of the bench."""
+    @contextmanager
+    def writer(self) -> Iterator[RecordWriter]:
+        """The open writer of this experiment's record; loads the pair, which is part of the bench.
+
+        Raises OutOfMemory with the next smaller setting when the device cannot hold what is measured in its block.
+        """
         pair = self.pair
         sheet = self._sheet(pair.device, pair.dtype, pair.stack, pair.provenance)
-        return RecordWriter(self.path, bench=sheet, protocol=self.protocol.as_record())
+        record = RecordWriter(self.path, bench=sheet, protocol=self.protocol.as_record())
+        with memory.told(self.protocol), record as writer:
+            yield writer
 
     def fits(self, record: Record) -> bool:
         """Whether `record` was measured under this protocol and on this bench; told without loading the pair.
@@ -168,15 +175,16 @@ def complete_line(name: str, record: Record) -> str:
 
 def open_pair(protocol: Protocol) -> Pair:
     """Load the pair that a protocol names."""
-    return load_quietly(
-        protocol.pair,
-        target=protocol.target,
-        head=protocol.head,
-        device=protocol.device,
-        dtype=protocol.dtype,
-        stack=protocol.stack,
-        max_length=protocol.max_length,
-    )
+    with memory.told(protocol, loading=True):
+        return load_quietly(
+            protocol.pair,
+            target=protocol.target,
+            head=protocol.head,
+            device=protocol.device,
+            dtype=protocol.dtype,
+            stack=protocol.stack,
+            max_length=protocol.max_length,
+        )
 
 
 def load_quietly(name: str | None = None, **options: Any) -> Pair:

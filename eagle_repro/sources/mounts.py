@@ -30,8 +30,8 @@ def download_root() -> Path:
 def find_mounted(ref: WeightRef, root: Path) -> list[Path]:
     """Model folders under `root` that may be `ref`'s, the likeliest first; they are not checked for completeness.
 
-    A Kaggle handle names its folders; a hub id is looked for by its name as a slug. Of a handle with a version that
-    version comes first, else the newest.
+    A Kaggle handle names its folders; a hub id is looked for by its name as a slug, also among the heads that a
+    dataset carries (heads/NAME). Of a handle with a version that version comes first, else the newest.
     """
     found: list[Path] = []
     if ref.kaggle:
@@ -42,9 +42,17 @@ def find_mounted(ref: WeightRef, root: Path) -> list[Path]:
             found += exact or [model_folder(folder)]
     if ref.repo:
         name = ref.repo.split("/")[-1]
-        places = ([name], ["datasets", "*", name], ["models", "*", name])
+        places = [[name], ["datasets", "*", name], ["models", "*", name]]
+        places += [["*", "heads", name], ["datasets", "*", "*", "heads", name]]
         found += [model_folder(folder) for place in places for folder in _under(root, place)]
     return found
+
+
+def find_file(name: str, root: Path) -> Path | None:
+    """The file `name` (a path relative to an attached dataset) of the first dataset under `root` that has it."""
+    places = ("*", "datasets/*/*")
+    found = (file for place in places for file in sorted(root.glob(f"{place}/{name}")) if file.is_file())
+    return next(found, None)
 
 
 def model_folder(folder: Path) -> Path:

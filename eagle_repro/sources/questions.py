@@ -2,8 +2,8 @@
 
 Six sets are this project's own and lie in data/questions; four are the ones that the EAGLE repository
 evaluates on. Those are not carried (licences differ by set): they are read from the folder that
-EAGLE_REPRO_SETS names, or from the user cache, or downloaded once. Whatever is read is checked against
-data/questions/manifest.json each time.
+EAGLE_REPRO_SETS names, or from the user cache, or from a dataset attached on Kaggle (questions/FILE), or downloaded
+once. Whatever is read is checked against data/questions/manifest.json each time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 
+from eagle_repro.sources.mounts import find_file, mount_root
 from eagle_repro.sources.paths import cache_folder, data_folder
 
 SETS_VARIABLE = "EAGLE_REPRO_SETS"
@@ -97,7 +98,12 @@ def read_questions(path: Path | str) -> list[Question]:
 
 def available(name: str) -> bool:
     """Whether the set's file lies where it would be read: no network, and no look at its checksum."""
-    return _place(_info(name)).is_file()
+    return question_file(name).is_file()
+
+
+def question_file(name: str) -> Path:
+    """Where the set is read from, or would be downloaded to."""
+    return _place(_info(name))
 
 
 def set_checksum(name: str) -> str:
@@ -174,8 +180,11 @@ def _place(info: QuestionSet) -> Path:
     """Where the set's file is read from. A folder named by the variable is never silently passed over."""
     if not info.external:
         return data_folder() / "questions" / info.file
-    named = os.environ.get(SETS_VARIABLE)
-    return (Path(named).expanduser() if named else cache_folder() / "questions") / info.file
+    if named := os.environ.get(SETS_VARIABLE):
+        return Path(named).expanduser() / info.file
+    kept = cache_folder() / "questions" / info.file
+    attached = None if kept.is_file() else find_file(f"questions/{info.file}", mount_root())
+    return attached or kept
 
 
 def _fetch(info: QuestionSet, path: Path, offline: bool) -> None:

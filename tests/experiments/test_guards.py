@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from eagle_repro.api import resolve_device
 from eagle_repro.experiments import bench, guards
 from eagle_repro.experiments.guards import Guard, GuardRefused, covers
 from eagle_repro.experiments.protocol import Protocol, build_protocol
@@ -26,9 +27,9 @@ def built(**settings: Any) -> Protocol:
 def card(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Pretend to have a card of this name and capability, under a torch with these kernels."""
 
-    def pretend(name: str, capability: tuple[int, int], kernels: list[str], free: int = 2**34) -> None:
+    def pretend(name: str, capability: tuple[int, int], kernels: list[str], free: int = 2**34, count: int = 1) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda place: name)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda place: capability)
         monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: kernels)
@@ -51,7 +52,16 @@ def test_a_card_without_kernels_is_refused_before_a_pair_is_loaded(
 def test_a_t4_passes_and_gets_half_precision(card: Any) -> None:
     card("Tesla T4", (7, 5), ["sm_70", "sm_75"])
     found = guards.device(built(device="cuda:0"))
-    assert found.verdict == "ok" and "sm_75" in found.detail and "float16" in found.detail
+    assert found.verdict == "ok" and "sm_75" in found.detail
+    assert "float16, to which bfloat16 weights are cast" in found.detail
+
+
+def test_of_two_cards_one_is_used_and_the_guard_says_which(card: Any) -> None:
+    card("Tesla T4", (7, 5), ["sm_75"], count=2)
+    assert resolve_device("auto") == torch.device("cuda:0")
+    assert guards.device(built(device="auto")).detail.startswith("CPU")  # the profile asks for one
+    found = guards.device(build_protocol({}, {"profile": "t4", "sets": "chat"}, {}))
+    assert found.verdict == "ok" and found.detail.endswith("cuda:0 of 2 GPUs is used")
 
 
 def test_half_precision_that_the_card_only_emulates_is_refused(card: Any) -> None:
@@ -83,7 +93,8 @@ def test_a_profile_for_a_gpu_is_refused_without_one_unless_the_cpu_is_asked_for(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     wanted = {"profile": "full", "sets": "chat"}
-    assert guards.device(build_protocol({}, wanted, {})).verdict == "refused"
+    found = guards.device(build_protocol({}, wanted, {}))
+    assert found.verdict == "refused" and "Accelerator, GPU T4 x2" in found.detail
     assert guards.device(build_protocol({}, wanted, {"device": "cpu"})).verdict == "ok"
     assert guards.device(built(device="cuda:0")).verdict == "refused"
 
@@ -95,7 +106,25 @@ def test_weights_that_do_not_fit_are_refused_and_a_close_fit_is_told(card: Any) 
         found = guards.memory(built(**shape))
         assert found.verdict == verdict, found
     card("Tesla T4", (7, 5), ["sm_75"], 2**32)
+    assert guards.memory(built(**shape)).detail.endswith('take pair="qwen3-1.7b"')
     assert "8." in guards.memory(built(**shape)).detail and "4.3 GB" in guards.memory(built(**shape)).detail
+
+
+@pytest.mark.parametrize(
+    ("settings", "loading", "advice"),
+    [
+        ({"pair": "qwen3-4b"}, False, "max_length=1024"),
+        ({"pair": "qwen3-4b", "max_length": 512}, False, 'pair="qwen3-1.7b"'),
+        ({"pair": "qwen3-4b", "new_tokens": 900}, False, 'pair="qwen3-1.7b"'),
+        ({"pair": "qwen3-8b"}, True, 'pair="qwen3-4b"'),
+        ({"pair": "qwen3-1.7b"}, True, 'pair="smollm2-135m"'),
+        ({"pair": "qwen3-4b", "dtype": "float32"}, True, 'dtype="float16"'),
+        ({"pair": "smollm2-135m"}, True, "a smaller pair, or another device"),
+        ({"target": "a/b", "head": "c/d"}, True, "a smaller pair, or another device"),
+    ],
+)
+def test_the_next_smaller_setting_is_named(settings: dict[str, Any], loading: bool, advice: str) -> None:
+    assert guards.smaller(built(**settings), loading) == advice
 
 
 def test_a_full_disk_is_refused_with_both_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from eagle_repro.api import Pair
 from eagle_repro.experiments import session as sessions
+from eagle_repro.experiments.memory import OutOfMemory
 from eagle_repro.experiments.session import Session, close, open_session
 from eagle_repro.measure import bench
 from eagle_repro.measure.records import RecordError, RecordWriter
@@ -68,6 +71,38 @@ def test_loading_shows_no_bar_and_leaves_the_bars_as_they_were(capfd: pytest.Cap
     with pytest.raises(ValueError, match="unknown pair"):
         sessions.load_quietly("tinny")
     assert logging.is_progress_bar_enabled() is before
+
+
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2.00 GiB"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory: you tried"),
+    MemoryError(),
+]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=["cuda", "cpu", "python"])
+def test_out_of_memory_names_the_next_smaller_setting_and_keeps_what_was_measured(
+    error: Exception, trained: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session("02_speedup", opened(tmp_path).protocol, trained)
+    said = "while running tiny at max_length=2048: take max_length=1024 "
+    with pytest.raises(OutOfMemory, match=said) as caught, session.writer() as writer:
+        writer.write("a", {"x": 1})
+        raise error
+    assert "\n" not in str(caught.value) and [row["key"] for row in session.partial_rows()] == ["a"]
+
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sessions, "load_pair", full)
+    with pytest.raises(OutOfMemory, match="while loading tiny"):
+        sessions.open_pair(session.protocol)
+
+
+def test_another_error_passes_a_session_as_it_is(trained: Pair, tmp_path: Path) -> None:
+    session = Session("02_speedup", opened(tmp_path).protocol, trained)
+    with pytest.raises(RuntimeError, match="^shapes do not match$"), session.writer():
+        raise RuntimeError("shapes do not match")
 
 
 def test_closing_prints_the_mark_of_a_complete_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

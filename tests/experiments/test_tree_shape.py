@@ -20,7 +20,7 @@ from eagle_repro.experiments.session import Session
 from eagle_repro.experiments.shape_points import POINTS, Points, cost_shapes, grid, measured_points, sweep_points
 from eagle_repro.experiments.tune import tune
 from eagle_repro.measure.curves import Curves, Line, Prediction, Shape
-from eagle_repro.measure.records import Record
+from eagle_repro.measure.records import Record, RecordWriter
 from eagle_repro.measure.replay import replay
 from eagle_repro.measure.tree_shape import comparison
 from tests.models import oracle, pair_of, uneven, wrong
@@ -199,8 +199,7 @@ def test_a_study_that_was_cut_off_goes_on(
 ) -> None:
     whole = tree_shape.measure(Session("03_tree_shape", replace(protocol, out=str(tmp_path / "whole")), trained))
     session, written = Session("03_tree_shape", protocol, trained), []
-    writer_type = type(session.writer())
-    write = writer_type.write
+    write = RecordWriter.write
 
     def dying(self: Any, key: str, *rest: Any) -> None:
         write(self, key, *rest)
@@ -208,7 +207,7 @@ def test_a_study_that_was_cut_off_goes_on(
         if len(written) in (3, 12, 26, 45):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(writer_type, "write", dying)
+    monkeypatch.setattr(RecordWriter, "write", dying)
     for _ in range(4):
         with pytest.raises(KeyboardInterrupt):
             tree_shape.measure(session)

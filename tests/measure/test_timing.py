@@ -75,6 +75,14 @@ def test_the_real_clock_runs() -> None:
     assert timing.measure(lambda: sum(range(1000)), device="cpu").median > 0
 
 
+def test_a_clock_of_the_wall_that_jumps_changes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    jumps = iter([1e9, 0.0] * 1000)
+    for name in ("time", "time_ns"):
+        monkeypatch.setattr(timing.time, name, lambda: next(jumps))
+    timed = timing.measure(lambda: sum(range(1000)), device="cpu", repeats=5)
+    assert all(0 < seconds < 60 for seconds in timed.values)
+
+
 @pytest.mark.parametrize("counts", [{"repeats": 0}, {"warmup": -1}])
 def test_impossible_counts_are_refused(counts: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="repeats >= 1"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eagle_repro.sources.mounts import download_root, find_mounted, model_folder, mount_root, slug
+from eagle_repro.sources.mounts import download_root, find_file, find_mounted, model_folder, mount_root, slug
 from eagle_repro.sources.pairs import PAIRS, WeightRef
 from tests.sources.folders import write_target
 
@@ -35,7 +35,14 @@ def test_target_is_found_wherever_it_is_attached(tmp_path: Path, place: str) -> 
 
 
 @pytest.mark.parametrize(
-    "place", ["qwen3-1-7b-eagle3", "datasets/me/Qwen3-1.7B_eagle3", "datasets/me/qwen3-1-7b-eagle3"]
+    "place",
+    [
+        "qwen3-1-7b-eagle3",
+        "datasets/me/Qwen3-1.7B_eagle3",
+        "datasets/me/qwen3-1-7b-eagle3",
+        "eagle-3-reproduction-kit/heads/Qwen3-1.7B_eagle3",
+        "datasets/me/eagle-3-reproduction-kit/heads/Qwen3-1.7B_eagle3",
+    ],
 )
 def test_head_is_found_by_its_slug(tmp_path: Path, place: str) -> None:
     folder = write_target(tmp_path / place)
@@ -75,6 +82,17 @@ def test_several_models_below_are_not_guessed_between(tmp_path: Path) -> None:
 def test_empty_folder_stays_itself(tmp_path: Path) -> None:
     assert model_folder(tmp_path) == tmp_path
     assert model_folder(tmp_path / "absent") == tmp_path / "absent"
+
+
+@pytest.mark.parametrize("place", ["kit", "datasets/me/kit"])
+def test_a_file_of_an_attached_dataset_is_found_under_both_conventions(tmp_path: Path, place: str) -> None:
+    assert find_file("questions/a.jsonl", tmp_path) is None
+    file = tmp_path / place / "questions" / "a.jsonl"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    (tmp_path / "questions").mkdir()
+    (tmp_path / "questions" / "a.jsonl").touch()  # of no dataset
+    assert find_file("questions/a.jsonl", tmp_path) == file
 
 
 def test_roots_follow_the_variables_of_kagglehub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -143,6 +143,18 @@ def test_external_set_is_downloaded_once(small: Path, monkeypatch: pytest.Monkey
     assert [path.name for path in stored.iterdir()] == ["question.jsonl"], "no partial file stays behind"
 
 
+def test_a_set_of_an_attached_dataset_is_read_where_it_lies(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAGGLE_CACHE_MOUNT_FOLDER", str(tmp_path / "input"))
+    attached = tmp_path / "input" / "datasets" / "me" / "kit" / "questions" / "small" / "question.jsonl"
+    attached.parent.mkdir(parents=True)
+    attached.write_bytes(small.read_bytes())
+    assert q.available("small") and q.question_file("small") == attached
+    assert [question.id for question in q.load_questions("small", offline=True)] == ["0", "1"]
+    assert not (tmp_path / "cache").exists()
+
+
 @pytest.mark.parametrize("fault", ["altered", "cut", "longer"])
 def test_wrong_download_is_refused_and_not_kept(small: Path, fault: str) -> None:
     good = small.read_bytes()
