@@ -33,7 +33,7 @@ OURS: dict[str, tuple[str, ...] | None] = {
     "present": ("present", *(f"measure.{name}" for name in READS_RECORDS)),
     "training": ("training", "engine", "sources"),
     "api": ("engine", "sources", "measure.timing", "measure.roofline"),
-    "experiments": ("experiments", "api", "engine", "measure", "sources"),
+    "experiments": ("experiments", "api", "engine", "measure", "sources", "training"),
     "notebooks": ("", "experiments", "present", "runner"),
     **dict.fromkeys(["__init__", "__about__", "__main__", "cli", "runner", "kaggle"], None),
 }

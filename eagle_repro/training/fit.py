@@ -60,7 +60,7 @@ def fit(
 
     sizes: of a new head (those of the pair's own). Under accelerate the first process writes, all train.
     """
-    first = PartialState().is_main_process
+    first = PartialState(cpu=target.device.type == "cpu").is_main_process
     corpus = _corpus(target, tokenizer, settings, out, prompts, provenance or {}, progress, tell)
     tell(_described(corpus))
     if settings.corpus_only:

@@ -23,6 +23,7 @@ from eagle_repro.training.recipes import find_recipe, recipes
 from eagle_repro.training.write import CorpusSettings, write_corpus
 from eagle_repro.training.writer import Conversation, Start, Turns, Writer, WriterSettings, turns_of
 from tests.engine.tiny import random_target
+from tests.models import stock_choices
 from tests.training.conftest import SMALL
 
 OWN = [name for name, info in SETS.items() if not info.external]
@@ -77,6 +78,8 @@ def test_a_made_up_turn_ends_with_the_templates_words_and_leaves_room_for_the_an
         assert each.answer - 3 <= 3 + settings.turn
         assert len(each.ids) == settings.positions or each.ids[-1] == end
         assert end not in each.ids[each.answer : -1]
+        # Rows that were filled again go on from the first words' cache slots: the answer is the target's all the same.
+        assert stock_choices(target.model, each.ids[: each.answer], each.ids[each.answer :]) == each.ids[each.answer :]
 
 
 def test_a_prompt_without_room_for_an_answer_is_refused(tiny: Pair) -> None:
