@@ -44,6 +44,18 @@ def taus(record: Record) -> pd.DataFrame:
     )
 
 
+def gains(record: Record) -> pd.DataFrame:
+    """The same, a row for each set: columns group (the set), domain, questions, tau_HEAD with _low and _high for each
+    head, and tau_gain (trained over untrained, less 1)."""
+    out: list[dict[str, Any]] = []
+    for (name, domain), part in taus(record).groupby(["set", "domain"], sort=False):
+        row: dict[str, Any] = {"group": name, "domain": domain, "questions": int(part["questions"].max())}
+        for each in part.to_dict("records"):
+            row |= {f"tau_{each['head']}{end}": each[f"tau{end}"] for end in ("", "_low", "_high")}
+        out.append(row | {"tau_gain": row["tau_trained"] / row["tau_untrained"] - 1})
+    return pd.DataFrame(out)
+
+
 def steps(record: Record) -> pd.DataFrame:
     """The log of training: columns step, seconds, rate, loss, and entropy_K, accuracy_K for each unrolled step K."""
     out = []
