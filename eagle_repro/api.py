@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 
 from eagle_repro.engine.accept import Sampling
-from eagle_repro.engine.generate import Generation, Request, run
+from eagle_repro.engine.generate import Generation, Request, run_batch
 from eagle_repro.engine.head import Eagle3Head, load_head
 from eagle_repro.engine.ids import is_whole, token_ids
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import resolve_stack
+from eagle_repro.engine.stacks import Eager, make_stack, resolve_stack
 from eagle_repro.engine.target import Target, UnsupportedTarget
 from eagle_repro.measure.roofline import weight_bytes
 from eagle_repro.measure.timing import clock
@@ -36,6 +36,10 @@ class Pair:
     stack: str
     max_length: int
     provenance: dict[str, Any] = field(default_factory=dict)
+    launcher: Eager = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.launcher = make_stack(self.stack)
 
 
 def load_pair(
@@ -58,15 +62,17 @@ def load_pair(
     target_ref, head_ref, label = _references(name, target, head)
     where = resolve_device(device)
     kind = resolve_dtype(dtype, where, preferred=PAIRS[name].dtype if name in PAIRS else None)
-    launched = resolve_stack(stack)
+    launched = resolve_stack(stack, where)
     if not is_whole(max_length) or max_length < 2:
         raise ValueError(f"max_length must be a whole number of at least 2, got {max_length!r}")
     found_head = resolve(head_ref, "head")  # the smaller one first: what is wrong with it shows before a long download
     found_target = resolve(target_ref, "target")
     model, tokenizer = _load_target(found_target.folder, kind, where)
-    adapter = Target(model)
+    adapter = Target(model, fused=launched != "eager")
     loaded_head = load_head(found_head.folder, adapter.embedding, rope_theta=rope_theta)
     adapter.prove()
+    if launched != "eager":
+        loaded_head.use_fused()
     return Pair(
         name=label,
         target=adapter,
@@ -165,7 +171,15 @@ def _provenance(
     }
 
 
-def generate(
+@overload
+def generate(pair: Pair, prompt_ids: list[int], **options: Any) -> Generation: ...
+
+
+@overload
+def generate(pair: Pair, prompt_ids: list[list[int]], **options: Any) -> list[Generation]: ...
+
+
+def generate(  # type: ignore[misc]  # the overloads tell a text from a batch and leave the options to this one
     pair: Pair,
     prompt_ids: list[int] | list[list[int]],
     *,
@@ -176,37 +190,39 @@ def generate(
     stop: str = "eos",
     record_trees: bool = False,
     instrument: bool = False,
-) -> Generation:
+) -> Generation | list[Generation]:
     """Write up to max_new_tokens after prompt_ids with one of the methods "plain", "eagle", "chain", "hf".
 
-    The ids are those that the target alone would have written. stop: "eos" ends at any id that the target's generation
-    config declares, "never" goes on to exactly max_new_tokens. record_trees keeps every cycle's tree; instrument fills
-    the phase times of cycles, at the price of waiting for the device after each phase; "hf" has neither. shape defaults
-    to TreeShape(); "chain" uses its depth alone.
+    The ids are those that the target alone would have written. prompt_ids: one prompt, or a list of prompts that are
+    decoded side by side and give a list. stop: "eos" ends at any id that the target's generation config declares,
+    "never" goes on to exactly max_new_tokens. record_trees keeps every cycle's tree; instrument fills the phase times
+    of cycles, at the price of waiting for the device after each phase; "hf" has neither. shape defaults to TreeShape();
+    "chain" uses its depth alone. Sampled rows of a batch draw different noise.
 
-    Raises ValueError in one line for what cannot be carried out, NotImplementedError for a batch, both before any pass;
-    NonFiniteLogits as soon as the target's logits are not finite.
+    Raises ValueError in one line for what cannot be carried out, before any pass; NonFiniteLogits as soon as the
+    target's logits are not finite.
     """
-    if _is_batch(prompt_ids):
-        raise NotImplementedError(
-            f"got a batch of {len(prompt_ids)} prompts; one prompt at a time is what works so far: pass a list of ids"
-        )
     for name, value, kind in (("shape", shape, TreeShape), ("sampling", sampling, Sampling)):
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"{name} must be a {kind.__name__}, got {value!r}")
     shape = shape or TreeShape()
-    request = Request(
-        prompt=token_ids(prompt_ids, pair.target.vocabulary),
-        method=method,
-        shape=TreeShape.chain(shape.depth) if method == "chain" else shape,
-        max_new_tokens=max_new_tokens,
-        max_length=pair.max_length,
-        sampling=sampling or Sampling(),
-        stop=stop,
-        record_trees=record_trees,
-        instrument=instrument,
-    )
-    return run(pair.target, pair.head, request, clock(pair.device))
+    batched = _is_batch(prompt_ids)
+    requests = [
+        Request(
+            prompt=token_ids(prompt, pair.target.vocabulary),
+            method=method,
+            shape=TreeShape.chain(shape.depth) if method == "chain" else shape,
+            max_new_tokens=max_new_tokens,
+            max_length=pair.max_length,
+            sampling=sampling or Sampling(),
+            stop=stop,
+            record_trees=record_trees,
+            instrument=instrument,
+        )
+        for prompt in (prompt_ids if batched else [prompt_ids])
+    ]
+    texts = run_batch(pair.target, pair.head, requests, clock(pair.device), pair.launcher)
+    return texts if batched else texts[0]
 
 
 def _is_batch(prompt_ids: Any) -> bool:

@@ -69,9 +69,11 @@ def test_prompts_that_are_no_token_ids_are_refused(prompt: Any, reason: str, pai
 
 
 @pytest.mark.parametrize("prompts", [[[1, 2], [3, 4]], [(1, 2)], np.ones((2, 3), dtype=int), torch.ones(2, 3).long()])
-def test_a_batch_is_refused_in_one_line(prompts: Any, pair: Pair) -> None:
-    with pytest.raises(NotImplementedError, match=rf"a batch of {len(prompts)} prompts; one prompt at a time"):
-        er.generate(pair, prompts, shape=TREE, max_new_tokens=4)
+def test_a_batch_gives_each_prompts_own_text(prompts: Any, pair: Pair) -> None:
+    together = er.generate(pair, prompts, shape=TREE, max_new_tokens=4)
+    assert [out.ids for out in together] == [
+        er.generate(pair, row, shape=TREE, max_new_tokens=4).ids for row in prompts
+    ]
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,16 @@ def gumbel_noise(sampling: Sampling, row: int, position: int, vocabulary: int, d
     return draws.log_().neg_().float()
 
 
-def accept(tree: DraftTree, choices: Tensor, logits: Tensor, levels: int) -> Accepted:
-    """Walk a tree of up to `levels` drafted levels along the target's choices (B, n), made from logits (B, n, V).
+def finite_choices(logits: Tensor, choices: Tensor) -> Tensor:
+    """(B,) bool: whether all choices (B, n) were made from finite logits (B, n, V).
+
+    NaN wins any argmax and +inf is its own argmax, so the chosen logit tells whether its row was finite.
+    """
+    return logits.gather(-1, choices.unsqueeze(-1)).isfinite().flatten(1).all(dim=1)
+
+
+def accept(tree: DraftTree, choices: Tensor, finite: Tensor, levels: int) -> Accepted:
+    """Walk a tree of up to `levels` drafted levels along the target's choices (B, n); finite (B,) is passed on.
 
     A node is accepted when it and all its ancestors are what the target chose at their parents. With distinct siblings
     the accepted nodes are one path; were siblings equal, the first of the deepest paths would win.
@@ -122,6 +130,5 @@ def accept(tree: DraftTree, choices: Tensor, logits: Tensor, levels: int) -> Acc
         count=tree.depths.gather(1, deepest).squeeze(1),
         path=path,
         emitted=choices.gather(1, path),
-        # NaN wins any argmax and +inf is its own argmax, so the chosen logit tells whether its row was finite.
-        finite=logits.gather(-1, choices.unsqueeze(-1)).isfinite().flatten(1).all(dim=1),
+        finite=finite,
     )

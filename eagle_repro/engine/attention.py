@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import torch
@@ -38,18 +39,37 @@ class SlotCache:
         self.kv = torch.zeros(layers, 2, batch, slots, kv_heads, head_dim, dtype=dtype, device=device)
         self.rows = torch.arange(batch, device=device).unsqueeze(1)
 
+    @property
+    def capacity(self) -> int:
+        """Slots of a row."""
+        return self.kv.shape[3]
+
+    def like(self, other: SlotCache) -> bool:
+        """Whether both hold keys and values of one size and kind, whatever their rows and slots."""
+        ours, theirs = ((*c.kv.shape[:2], *c.kv.shape[4:], c.kv.dtype, c.kv.device) for c in (self, other))
+        return ours == theirs
+
     def at(self, slots: Tensor, span: int) -> SlotCache:
         """Make the next pass write slots (B, n) and read 0..span-1. Slots out of range are clamped to the last one."""
-        self.slots = slots.clamp(max=self.kv.shape[3] - 1)
+        self.slots = slots.clamp(max=self.capacity - 1)
         self.span = span
         return self
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Store key, value (B, kv_heads, n, head_dim); return what the pass reads, (B, kv_heads, span, d) twice."""
-        keys, values = self.kv[layer]
-        keys[self.rows, self.slots] = key.transpose(1, 2)
-        values[self.rows, self.slots] = value.transpose(1, 2)
-        return keys[:, : self.span].transpose(1, 2), values[:, : self.span].transpose(1, 2)
+        return self.write(layer, torch.stack((key.transpose(1, 2), value.transpose(1, 2)), dim=2))
+
+    def write(self, layer: int, both: Tensor) -> tuple[Tensor, Tensor]:
+        """update() with keys and values in one tensor (B, n, 2, kv_heads, head_dim)."""
+        self.kv[layer].permute(1, 2, 0, 3, 4)[self.rows, self.slots] = both
+        keys, values = self.kv[layer, :, :, : self.span].transpose(2, 3)
+        return keys, values
+
+    def row(self, index: int) -> SlotCache:
+        """The cache of one row alone, in the same memory."""
+        alone = copy(self)
+        alone.kv, alone.rows = self.kv[:, :, index : index + 1], self.rows[:1]
+        return alone
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
         """Store key and value in layer 0 and attend to what the pass reads: (B, n, heads, d) from (B, heads, n, d)."""
@@ -63,9 +83,15 @@ class SlotCache:
 
     def move(self, source: Tensor, destination: Tensor) -> None:
         """Copy slots source (B, m) to destination (B, m) in every layer, through a temporary: they may overlap."""
-        last = self.kv.shape[3] - 1
+        last = self.capacity - 1
         moved = self.kv[:, :, self.rows, source.clamp(max=last)]
         self.kv[:, :, self.rows, destination.clamp(max=last)] = moved
+
+
+def prefix_mask(length: Tensor, span: int, dtype: torch.dtype) -> Tensor:
+    """Additive mask (B, 1, span): slots below length (B,) are seen."""
+    behind = torch.arange(span, device=length.device) >= length.view(-1, 1, 1)
+    return behind.to(dtype) * torch.finfo(dtype).min
 
 
 def visibility(length: Tensor, block: Tensor, span: int, dtype: torch.dtype) -> Tensor:
@@ -75,12 +101,10 @@ def visibility(length: Tensor, block: Tensor, span: int, dtype: torch.dtype) -> 
     """
     queries, newest = block.shape[1:]
     offset = torch.arange(span, device=length.device) - length.unsqueeze(1)  # (B, span)
-    inside = (offset >= 0) & (offset < newest)
     index = offset.clamp(0, newest - 1).unsqueeze(1).expand(-1, queries, -1)
-    seen = block.expand(length.shape[0], -1, -1).gather(2, index) & inside.unsqueeze(1)
+    seen = block.expand(length.shape[0], -1, -1).gather(2, index) & (offset < newest).unsqueeze(1)
     seen = seen | (offset < 0).unsqueeze(1)
-    hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=length.device)
-    return torch.where(seen, torch.zeros_like(hidden), hidden).unsqueeze(1)
+    return ((~seen).to(dtype) * torch.finfo(dtype).min).unsqueeze(1)
 
 
 def fold_mask(mask: Tensor, groups: int) -> Tensor:
@@ -104,6 +128,11 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, s
     query = query.reshape(batch, kv_heads, folded, head_dim)
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
     return out.reshape(batch, heads, tokens, head_dim).transpose(1, 2)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """grouped_attention of query (B, n, heads, d)."""
+    return grouped_attention(query.transpose(1, 2), key, value, mask, scale)
 
 
 def _hf_tree_attention(

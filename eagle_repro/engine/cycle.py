@@ -1,7 +1,7 @@
 """One cycle of speculative decoding as tensor operations: draft -> verify -> accept -> commit.
 
-No Python here depends on data, and all state lives in tensors that are changed in place, so a stack may run these
-functions one by one or capture them once and replay them.
+No Python here depends on data, and all state lives in tensors that are changed in place, so a stack may run the
+phases one by one or capture them once and replay them.
 
 Shapes: B rows, n tree nodes, m = drafted levels + 1 (most tokens a cycle commits), H hidden, V vocabulary.
 """
@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from eagle_repro.engine.accept import Accepted, Sampling, accept, choose
-from eagle_repro.engine.attention import SlotCache, visibility
+from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, finite_choices
+from eagle_repro.engine.attention import SlotCache, prefix_mask, visibility
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
-from eagle_repro.engine.tree import Candidates, DraftTree, build_tree, root_tree
+from eagle_repro.engine.tree import Candidates, DraftTree, build_tree, ranked, root_tree
+
+T = TypeVar("T")
+PART = 256
 
 
 @dataclass
@@ -44,9 +48,40 @@ class State:
     target_cache: SlotCache
     head_cache: SlotCache | None
 
+    @classmethod
+    def blank(
+        cls, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, *, sampled: bool = False
+    ) -> State:
+        """Buffers for `batch` texts: caches of `slots` slots, `rows` features a text, noise when sampled."""
+        device = target.device
+        zeros = torch.zeros(batch, dtype=torch.long, device=device)
+        return cls(
+            length=zeros,
+            root=zeros.clone(),
+            features=torch.zeros(batch, rows, 3 * target.hidden_size, dtype=target.dtype, device=device),
+            followers=torch.zeros(batch, rows, dtype=torch.long, device=device),
+            pending=torch.ones_like(zeros),
+            active=torch.ones(batch, dtype=torch.bool, device=device),
+            noise=torch.zeros(batch, rows, target.vocabulary, device=device) if sampled else None,
+            target_cache=target.cache(batch, slots),
+            head_cache=head.cache(batch, slots) if head is not None else None,
+        )
 
-def no_mark(phase: str) -> None:
-    """The default for `mark`: phases are not timed."""
+    @property
+    def small(self) -> tuple[Tensor, ...]:
+        """What a cycle changes beside the caches."""
+        return self.length, self.root, self.features, self.followers, self.pending
+
+
+class Launch(Protocol):
+    """How a stack runs the phases of a cycle: "draft", "verify", "accept" and "commit", each a work over tensors."""
+
+    def __call__(self, phase: str, work: Callable[[], T]) -> T: ...
+
+
+def at_once(phase: str, work: Callable[[], T]) -> T:
+    """The plainest launch: operation by operation, now."""
+    return work()
 
 
 def cycle(
@@ -56,22 +91,26 @@ def cycle(
     shape: TreeShape | None,
     span: int,
     sampling: Sampling,
-    mark: Callable[[str], None] = no_mark,
+    launch: Launch = at_once,
 ) -> tuple[DraftTree, Accepted]:
     """Draft a tree, verify it in one target pass, accept the path the target agrees with, commit it.
 
     shape None is plain decoding: the tree is its root, and no head is needed. span: cache slots that passes read, at
-    least length + shape.slots. mark is called after each phase with its name.
+    least length + shape.slots.
     """
-    tree = root_tree(state.root) if shape is None or head is None else draft(head, state, shape, span)
-    mark("draft")
-    logits, features = verify(target, state, tree, span, features=shape is not None)
-    mark("verify")
-    choices = choose(logits, sampling, node_noise(state, tree))
-    accepted = accept(tree, choices, logits, levels=shape.levels if shape else 0)
-    mark("accept")
-    commit(state, features, accepted)
-    mark("commit")
+
+    def drafted() -> DraftTree:
+        return root_tree(state.root) if shape is None or head is None else draft(head, state, shape, span)
+
+    def verified() -> tuple[Tensor, Tensor, Tensor | None]:
+        logits, features = verify(target, state, tree, span, features=shape is not None)
+        choices = choose(logits, sampling, node_noise(state, tree))
+        return choices, finite_choices(logits, choices), features
+
+    tree = launch("draft", drafted)
+    choices, finite, features = launch("verify", verified)
+    accepted = launch("accept", lambda: accept(tree, choices, finite, levels=shape.levels if shape else 0))
+    launch("commit", lambda: commit(state, features, accepted))
     return tree, accepted
 
 
@@ -89,25 +128,26 @@ def draft_candidates(head: Eagle3Head, state: State, depth: int, k: int, span: i
     batch, device, cache = state.length.shape[0], state.length.device, state.head_cache
     hidden = catch_up(head, state, span)  # (B, 1, H): the head's output for the root
     tokens, logprobs = best_children(head, hidden, k)
-    candidates = Candidates.first_level(tokens[:, 0], logprobs[:, 0])
+    inputs, best, hidden = tokens[:, 0], logprobs[:, 0], hidden.expand(-1, k, -1)  # of the k frontier nodes
     frontier = torch.arange(k, device=device).expand(batch, k)  # flat candidate numbers, best first
-    inputs, hidden = tokens[:, 0], hidden.expand(-1, k, -1)
-    itself = torch.eye(k, dtype=torch.bool, device=device).expand(batch, k, k)
-    seen = itself  # (B, k, drafted so far): which drafted slots each frontier node sees
+    drafted, scores, frontiers = [inputs], [best], []
+    seen = prefix_mask(state.length, span, hidden.dtype).expand(-1, k, -1)  # (B, k, span), each node's own
+    slots = (state.length.unsqueeze(1) + torch.arange(depth * k, device=device)).clamp(max=span - 1)
     for level in range(depth):
-        slots = (state.length + level * k).unsqueeze(1) + torch.arange(k, device=device)
+        own = slots[:, level * k : level * k + k]
+        seen = seen.scatter(2, own.unsqueeze(-1), 0.0)
         positions = (state.length + level).unsqueeze(1).expand(-1, k)
-        mask = visibility(state.length, seen, span, hidden.dtype)
-        hidden = head(hidden, inputs, positions, mask, cache.at(slots, span))
-        tokens, logprobs = best_children(head, hidden, k)
-        candidates = candidates.expanded(frontier, tokens, logprobs)
+        hidden = head(hidden, inputs, positions, seen.unsqueeze(1), cache.at(own, span))
+        tokens, logprobs = best_children(head, hidden, k)  # (B, k, k)
+        drafted.append(tokens.flatten(1))
+        scores.append((best.unsqueeze(-1) + logprobs).flatten(1))
+        frontiers.append(frontier)
         if level + 1 < depth:
-            frontier = candidates.newest_best(k)
-            inputs = candidates.tokens.gather(1, frontier)
-            parent = (frontier - (candidates.scores.shape[1] - k * k)) // k  # row of this level's pass
-            hidden = pick_rows(hidden, parent)
-            seen = torch.cat((pick_rows(seen, parent), itself), dim=-1)
-    return candidates
+            best, newest = (column[:, :k] for column in ranked(scores[-1]))
+            inputs, parent = drafted[-1].gather(1, newest), newest // k
+            hidden, seen = pick_rows(hidden, parent), pick_rows(seen, parent)
+            frontier = newest + (k + level * k * k)
+    return Candidates.of_levels(drafted, scores, frontiers)
 
 
 def pick_rows(x: Tensor, rows: Tensor) -> Tensor:
@@ -123,7 +163,7 @@ def catch_up(head: Eagle3Head, state: State, span: int) -> Tensor:
     assert state.head_cache is not None
     start = state.length - state.pending
     rows = torch.arange(state.features.shape[1], device=start.device)
-    positions = start.unsqueeze(1) + rows
+    positions = (start.unsqueeze(1) + rows).clamp(max=state.head_cache.capacity - 1)
     mask = visibility(start, causal(len(rows), start.device), span, state.features.dtype)
     cache = state.head_cache.at(positions, span)
     hidden = head(head.fuse(state.features), state.followers, positions, mask, cache)
@@ -132,8 +172,22 @@ def catch_up(head: Eagle3Head, state: State, span: int) -> Tensor:
 
 def best_children(head: Eagle3Head, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` likeliest next tokens (target ids) and their log-probabilities (B, n, count), best first."""
-    best = head.log_probabilities(hidden).topk(count, dim=-1)
-    return head.to_target(best.indices), best.values
+    values, indices = likeliest(head.log_probabilities(hidden), count)
+    return head.to_target(indices), values
+
+
+def likeliest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of values (B, n, D) and their indices, best first.
+
+    A large vocabulary is searched by parts and then among the parts' best: one search over it all is a single block's
+    work on a GPU.
+    """
+    if values.shape[-1] % PART or values.shape[-1] < 4 * PART or count > PART:
+        return tuple(values.topk(count, dim=-1))  # type: ignore[return-value]
+    parts = values.unflatten(-1, (-1, PART)).topk(count, dim=-1, sorted=False)
+    best = parts.values.flatten(-2).topk(count, dim=-1)
+    within = parts.indices.flatten(-2).gather(-1, best.indices)
+    return best.values, within + best.indices // count * PART
 
 
 def verify(target: Target, state: State, tree: DraftTree, span: int, *, features: bool) -> tuple[Tensor, Tensor | None]:
@@ -160,8 +214,10 @@ def commit(state: State, features: Tensor | None, accepted: Accepted) -> None:
         length = state.length.unsqueeze(1)
         state.target_cache.move(length + accepted.path, length + rows)
         kept = pick_rows(features, accepted.path)
-        state.features.copy_(torch.where(state.active.view(-1, 1, 1), kept, state.features))
-        state.followers.copy_(torch.where(state.active.unsqueeze(1), accepted.emitted, state.followers))
+        # A state may have room for deeper trees than this one.
+        pending, followers = state.features[:, : len(rows)], state.followers[:, : len(rows)]
+        pending.copy_(torch.where(state.active.view(-1, 1, 1), kept, pending))
+        followers.copy_(torch.where(state.active.unsqueeze(1), accepted.emitted, followers))
     committed = accepted.count + 1  # the root and the accepted tokens
     following = accepted.emitted.gather(1, accepted.count.unsqueeze(1)).squeeze(1)
     state.root.copy_(torch.where(state.active, following, state.root))

@@ -21,6 +21,9 @@ from eagle_repro.engine.checkpoint import (
     read_checkpoint,
     vocabulary_maps,
 )
+from eagle_repro.engine.fused import FusedHead, turned
+
+QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
 
 class HeadCache(Protocol):
@@ -41,13 +44,14 @@ class HeadAttention(nn.Module):
         self.v_proj = linear("self_attn.v_proj", 2 * config.hidden, keys)
         self.o_proj = linear("self_attn.o_proj", queries, config.hidden)
 
-    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor, cache: HeadCache) -> Tensor:
-        """x (B, n, 2H) -> (B, n, H); rotary cos, sin (B, 1, n, head_dim); mask (B, 1, n, span)."""
+    def forward(self, x: Tensor, rotary: Tensor, mask: Tensor, cache: HeadCache) -> Tensor:
+        """x (B, n, 2H) -> (B, n, H); rotary (2, B, 1, n, head_dim); mask (B, 1, n, span)."""
         query, key, value = (
             projection(x).unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        out = cache.attend(rotate(query, *rotary), rotate(key, *rotary), value, mask, self.config.head_dim**-0.5)
+        scale = self.config.head_dim**-0.5
+        out = cache.attend(turned(query, rotary), turned(key, rotary), value, mask, scale)
         return self.o_proj(out.flatten(2))
 
 
@@ -77,9 +81,7 @@ class HeadLayer(nn.Module):
         self.self_attn = HeadAttention(config, linear)
         self.mlp = HeadMLP(config, linear)
 
-    def forward(
-        self, hidden: Tensor, embedded: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor, cache: SlotCache
-    ) -> Tensor:
+    def forward(self, hidden: Tensor, embedded: Tensor, rotary: Tensor, mask: Tensor, cache: HeadCache) -> Tensor:
         x = torch.cat((self.input_layernorm(embedded), self.hidden_norm(hidden)), dim=-1)
         hidden = hidden + self.self_attn(x, rotary, mask, cache)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
@@ -109,14 +111,23 @@ class Eagle3Head(nn.Module):
         self.register_buffer("t2d", torch.zeros(config.vocabulary, dtype=torch.bool))
         powers = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
         self.register_buffer("inv_freq", config.rope_theta**-powers / config.rope_factor, persistent=False)
+        self.fused: FusedHead | None = None
 
     @property
     def embedding(self) -> Tensor:
         """(V, H): the head's own table where the checkpoint has one, else exactly the target's."""
         return self.embed_tokens.weight if self.config.own_embedding else self.shared_embedding
 
+    def use_fused(self) -> Eagle3Head:
+        """Run in few kernels from now on; for decoding alone, gradients do not pass. Returns the head."""
+        if not self.config.biases - {"fc", *QKV}:
+            self.fused = FusedHead(self)
+        return self
+
     def cache(self, batch: int, slots: int) -> SlotCache:
         like = self.fc.weight
+        if self.fused is not None:
+            self.fused.reach(slots)
         return SlotCache(1, batch, slots, self.config.kv_heads, self.config.head_dim, like.dtype, like.device)
 
     def fuse(self, features: Tensor) -> Tensor:
@@ -128,26 +139,26 @@ class Eagle3Head(nn.Module):
 
         mask (B, 1, n, span) additive; cache set with at().
         """
-        angles = positions.unsqueeze(-1) * self.inv_freq  # (B, n, head_dim / 2)
-        angles = torch.cat((angles, angles), dim=-1).unsqueeze(1)
-        rotary = angles.cos().to(hidden.dtype), angles.sin().to(hidden.dtype)
+        if self.fused is not None and isinstance(cache, SlotCache):
+            return self.fused(hidden, tokens, positions, mask, cache)
         # A head in training computes in another dtype than the target whose table it borrows.
         embedded = F.embedding(tokens, self.embedding).to(hidden.dtype)
-        return self.midlayer(hidden, embedded, rotary, mask, cache)
+        return self.midlayer(hidden, embedded, self.rotary(positions).unsqueeze(2), mask, cache)
+
+    def rotary(self, positions: Tensor) -> Tensor:
+        """Cosines and signed sines (2, B, n, head_dim) of positions (B, n), for turned()."""
+        angles = positions.unsqueeze(-1) * self.inv_freq  # (B, n, head_dim / 2)
+        cos, sin = angles.cos(), angles.sin()
+        tables = torch.cat((cos, cos, -sin, sin), dim=-1).to(self.fc.weight.dtype)
+        return tables.unflatten(-1, (2, -1)).movedim(-2, 0)
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """Log-probabilities (..., D) float32 over the draft vocabulary from pre-norm hidden states (..., H)."""
-        return self.lm_head(self.norm(hidden)).float().log_softmax(dim=-1)
+        return self.lm_head(self.norm(hidden)).log_softmax(dim=-1, dtype=torch.float32)
 
     def to_target(self, draft_ids: Tensor) -> Tensor:
         """Target ids of draft ids, any shape."""
         return draft_ids + self.d2t[draft_ids]
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions on x (B, heads, n, d), halves convention; cos, sin (B, 1, n, d)."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
 def load_head(folder: str | Path, embedding: Tensor, *, rope_theta: float | None = None) -> Eagle3Head:

@@ -1,11 +1,13 @@
-"""The prompt's pass through target and head, which gives the state before the first cycle."""
+"""The prompts' pass through target and head, which gives the state before the first cycle."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from eagle_repro.engine.accept import Sampling, choose, gumbel_noise
+from eagle_repro.engine.accept import Sampling, choose, finite_choices, gumbel_noise
 from eagle_repro.engine.attention import SlotCache, visibility
 from eagle_repro.engine.cycle import State, causal
 from eagle_repro.engine.head import Eagle3Head
@@ -17,38 +19,30 @@ from eagle_repro.engine.target import Target
 PREFILL_CHUNK = 512
 
 
-def prefill(target: Target, head: Eagle3Head | None, request: Request, shape: TreeShape | None) -> tuple[State, int]:
-    """Run the prompt through target and head; returns the state before the first cycle, and the first new token.
+def prefill(
+    target: Target, head: Eagle3Head | None, requests: Sequence[Request], shape: TreeShape | None, state: State
+) -> list[int]:
+    """Run each row's prompt through target and head; fills the state before the first cycle, gives the first tokens.
 
-    The features of the prompt's last position wait for the first cycle, like those of any committed token.
+    The features of a prompt's last position wait for the first cycle, like those of any committed token. Row by row,
+    so that a text does not depend on its neighbours.
     """
-    device, length = target.device, len(request.prompt)
-    slots = read_span(length + request.budget, shape.slots if shape else 2)
-    rows = shape.levels + 1 if shape else 1
-    target_cache, head_cache = target.cache(1, slots), head.cache(1, slots) if head is not None else None
-    hidden, features = read_text(target, head, torch.tensor([request.prompt], device=device), target_cache, head_cache)
-    pending = torch.zeros(1, rows, 3 * target.hidden_size, dtype=target.dtype, device=device)
-    if features is not None:
-        pending[:, 0] = features[:, -1]
-    logits = target.logits(hidden)
-    state = State(
-        length=torch.tensor([length], device=device),
-        root=torch.zeros(1, dtype=torch.long, device=device),
-        features=pending,
-        followers=torch.zeros(1, rows, dtype=torch.long, device=device),
-        pending=torch.ones(1, dtype=torch.long, device=device),
-        active=torch.ones(1, dtype=torch.bool, device=device),
-        noise=None,
-        target_cache=target_cache,
-        head_cache=head_cache,
-    )
-    draw_noise(state, request.sampling, length - 1, vocabulary=logits.shape[-1])
-    first = choose(logits, request.sampling, None if state.noise is None else state.noise[:, :1])
-    if not logits.gather(-1, first.unsqueeze(-1)).isfinite().all():
-        raise_non_finite(target)
-    state.root.copy_(first[:, 0])
-    state.followers[:, 0] = first[:, 0]
-    return state, int(first)
+    first = []
+    for row, request in enumerate(requests):
+        tokens = torch.tensor([request.prompt], device=target.device)
+        head_cache = state.head_cache.row(row) if state.head_cache is not None else None
+        hidden, features = read_text(target, head, tokens, state.target_cache.row(row), head_cache)
+        logits = target.logits(hidden)
+        state.length[row] = len(request.prompt)
+        draw_noise(state, request.sampling, row, len(request.prompt) - 1)
+        chosen = choose(logits, request.sampling, None if state.noise is None else state.noise[row : row + 1, :1])
+        if not finite_choices(logits, chosen):
+            raise_non_finite(target)
+        first.append(int(chosen))
+        state.root[row] = state.followers[row, 0] = first[-1]
+        if features is not None:
+            state.features[row, 0] = features[0, -1]
+    return first
 
 
 def read_text(
@@ -84,14 +78,12 @@ def prefix_pass(start: int, count: int, target: Target) -> tuple[Tensor, Tensor,
     return positions, visibility(length, causal(count, target.device), span, target.dtype), span
 
 
-def draw_noise(state: State, sampling: Sampling, context: int, vocabulary: int | None = None) -> None:
-    """Fill state.noise for the tokens after nodes of depth 0, 1, ... when the root stands at position `context`."""
-    if sampling.greedy:
+def draw_noise(state: State, sampling: Sampling, row: int, context: int) -> None:
+    """Fill a row's noise for the tokens after nodes of depth 0, 1, ... when its root stands at position `context`."""
+    if state.noise is None:
         return
-    levels, device = state.features.shape[1], state.length.device
-    vocabulary = vocabulary or state.noise.shape[-1]  # type: ignore[union-attr]
-    drawn = [gumbel_noise(sampling, 0, context + 1 + depth, vocabulary, device) for depth in range(levels)]
-    state.noise = torch.stack(drawn).unsqueeze(0)
+    for depth, noise in enumerate(state.noise[row]):
+        noise.copy_(gumbel_noise(sampling, row, context + 1 + depth, noise.shape[-1], noise.device))
 
 
 def raise_non_finite(target: Target) -> None:

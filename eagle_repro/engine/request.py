@@ -38,13 +38,17 @@ class Cycle:
 
 @dataclass(frozen=True)
 class Generation:
-    """A finished text. ids: new tokens only. Times are seconds; prefill ends when the first token is known."""
+    """A finished text. ids: new tokens only. Times are seconds; prefill ends when the first token is known.
+
+    capture_s: what the stack made ready in between, in neither of the other two.
+    """
 
     ids: list[int]
     stop_reason: str
     cycles: list[Cycle]
     prefill_s: float
     decode_s: float
+    capture_s: float = 0.0
 
     @property
     def tau(self) -> float | None:

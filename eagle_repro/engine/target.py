@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eagle_repro.engine.attention import TREE_ATTENTION, SlotCache, attention_of, fold_mask, visibility
+from eagle_repro.engine.fused import FusedDecoder, fusible
 from eagle_repro.engine.tree import ancestor_mask
 
 PROOF_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.25}
@@ -31,9 +32,10 @@ class Target:
     2, L // 2 and L - 3). Raises UnsupportedTarget for models this attention would get wrong.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, fused: bool = False) -> None:
         _require_plain_decoder(model)
         self.model: Any = model
+        self.fused = FusedDecoder(model) if fused and fusible(model) else None
         self.config: Any = model.config
         self.decoder: Any = self.model.get_decoder()
         self.lm_head: Any = self.model.get_output_embeddings()
@@ -71,6 +73,8 @@ class Target:
         Returns the last hidden states (B, n, H) and, when asked, the tapped features (B, n, 3H).
         """
         mask = fold_mask(mask, self.heads // self.kv_heads)
+        if self.fused is not None:
+            return self.fused(tokens, positions, mask, cache, self.taps if features else ())
         with attention_of(self.model, TREE_ATTENTION), self._tapped(self.taps if features else ()) as tapped:
             # The cache goes fourth by position: its keyword was renamed between transformers versions.
             hidden = self.decoder(tokens, mask, positions, cache)[0]

@@ -31,8 +31,14 @@ class DraftTree:
 
     def cpu(self) -> DraftTree:
         """A copy on the host."""
-        fields = (self.tokens, self.parents, self.depths, self.scores, self.ancestors)
-        return DraftTree(*(field.detach().to("cpu", copy=True) for field in fields))
+        return DraftTree(*(field.detach().to("cpu", copy=True) for field in self._fields()))
+
+    def row(self, index: int) -> DraftTree:
+        """The tree of one row alone, still with a batch dimension."""
+        return DraftTree(*(field[index : index + 1] for field in self._fields()))
+
+    def _fields(self) -> tuple[Tensor, ...]:
+        return self.tokens, self.parents, self.depths, self.scores, self.ancestors
 
     def paths(self, row: int = 0) -> list[list[int]]:
         """Root-to-leaf paths of one row as node numbers, by leaf number (for people and tests, not for the cycle)."""
@@ -60,41 +66,35 @@ class Candidates:
     depths: Tensor
 
     @classmethod
-    def first_level(cls, tokens: Tensor, logprobs: Tensor) -> Candidates:
-        """Level 0 from the root's top-k: tokens, logprobs (B, k), best first."""
-        return cls(tokens, torch.full_like(tokens, -1), logprobs, torch.ones_like(tokens))
-
-    def expanded(self, frontier: Tensor, tokens: Tensor, logprobs: Tensor) -> Candidates:
-        """With one more expansion: frontier (B, k) flat numbers; tokens, logprobs (B, k, k) of their children."""
-        children = tokens.shape[-1]
-        scores = self.scores.gather(1, frontier).unsqueeze(-1) + logprobs
-        depths = self.depths.gather(1, frontier) + 1
-        parts = (
-            (self.tokens, tokens.flatten(1)),
-            (self.parents, frontier.repeat_interleave(children, dim=1)),
-            (self.scores, scores.flatten(1)),
-            (self.depths, depths.repeat_interleave(children, dim=1)),
+    def of_levels(cls, tokens: list[Tensor], scores: list[Tensor], frontiers: list[Tensor]) -> Candidates:
+        """From what each level drafted: tokens, scores (B, k) on level 0, then (B, k * k) an expansion; frontiers:
+        flat numbers (B, k) of the candidates that each expansion expanded."""
+        first = tokens[0]
+        k = first.shape[1]
+        parents = [frontier.repeat_interleave(k, dim=1) for frontier in frontiers]
+        flat = torch.arange(k + len(parents) * k * k, device=first.device) - k
+        depths = flat.div(k * k, rounding_mode="floor").clamp(min=-1) + 2
+        return cls(
+            torch.cat(tokens, dim=1),
+            torch.cat((torch.full_like(first, -1), *parents), dim=1),
+            torch.cat(scores, dim=1),
+            depths.expand(first.shape[0], -1),
         )
-        return Candidates(*(torch.cat(pair, dim=1) for pair in parts))
-
-    def newest_best(self, count: int) -> Tensor:
-        """Flat numbers (B, k) of the best `count` of the newest count * count candidates, best first."""
-        newest = min(count * count, self.scores.shape[1])
-        return best_first(self.scores[:, -newest:], count) + (self.scores.shape[1] - newest)
 
 
-def best_first(scores: Tensor, count: int) -> Tensor:
-    """Indices (B, count) of the highest scores, best first, equal scores in index order.
+def ranked(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores (B, C) best first, and their indices; equal scores in index order.
 
     The order of equal scores matters: a child whose log-probability is exactly 0 ties with its parent, and only
     index order keeps the parent in front of it, so that no node is ever kept without its parent.
     """
-    return scores.sort(dim=1, descending=True, stable=True).indices[:, :count]
+    ordered = scores.sort(dim=1, descending=True, stable=True)
+    return ordered.values, ordered.indices
 
 
 def build_tree(root: Tensor, candidates: Candidates, shape: TreeShape) -> DraftTree:
     """The best total_tokens - 1 candidates under the root (B,), numbered from 1 in flat order."""
-    kept = best_first(candidates.scores, shape.total_tokens - 1).sort(dim=1).values
+    kept = ranked(candidates.scores)[1][:, : shape.total_tokens - 1].sort(dim=1).values
     parents = candidates.parents.gather(1, kept)
     # A kept candidate's parent is kept too; its node number is its place among the kept ones, plus the root.
     numbers = torch.searchsorted(kept, parents.clamp(min=0)) + 1
@@ -114,7 +114,7 @@ def build_tree(root: Tensor, candidates: Candidates, shape: TreeShape) -> DraftT
 
 def root_tree(root: Tensor) -> DraftTree:
     """The tree of one node (B,) that plain decoding verifies."""
-    root = root.unsqueeze(1)
+    root = root.unsqueeze(1).clone()  # the root is changed in place by the commit
     zero = torch.zeros_like(root)
     return DraftTree(root, zero - 1, zero, zero.float(), torch.ones_like(root, dtype=torch.bool).unsqueeze(1))
 

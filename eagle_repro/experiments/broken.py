@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, filtered
+from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, filtered, finite_choices
 from eagle_repro.engine.tree import DraftTree
 from eagle_repro.experiments.sampling import Rule, exact
 
@@ -23,7 +23,8 @@ def lenient(tree: DraftTree, logits: Tensor, sampling: Sampling, noise: Tensor |
     of_parent = likeliest.gather(1, parents.unsqueeze(-1).expand(-1, -1, 2))
     welcome = (of_parent == tree.tokens.unsqueeze(-1)).any(dim=-1) & (tree.depths > 0)
     children = _children(tree) & welcome.unsqueeze(1)
-    return accept(tree, _first_child(tree, children, otherwise=choices), logits, levels)
+    welcomed = _first_child(tree, children, otherwise=choices)
+    return accept(tree, welcomed, finite_choices(logits, welcomed), levels)
 
 
 def head_bonus(tree: DraftTree, logits: Tensor, sampling: Sampling, noise: Tensor | None, levels: int) -> Accepted:

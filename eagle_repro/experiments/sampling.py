@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from eagle_repro.api import Pair, generate
-from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, filtered, gumbel_noise
-from eagle_repro.engine.attention import SlotCache
+from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, filtered, finite_choices, gumbel_noise
 from eagle_repro.engine.cycle import State, commit, cycle, draft, node_noise, pick_rows, verify
 from eagle_repro.engine.prefill import raise_non_finite, read_text
 from eagle_repro.engine.shape import TreeShape
@@ -52,7 +51,8 @@ def sample_texts(
 
 def exact(tree: DraftTree, logits: Tensor, sampling: Sampling, noise: Tensor | None, levels: int) -> Accepted:
     """The engine's rule."""
-    return accept(tree, choose(logits, sampling, noise), logits, levels)
+    choices = choose(logits, sampling, noise)
+    return accept(tree, choices, finite_choices(logits, choices), levels)
 
 
 class Overheard(Target):
@@ -128,31 +128,18 @@ def _start(
 ) -> State:
     """The state after the prompt, read once and copied to every row, with each row's own first token."""
     target, head, rows = pair.target, pair.head if shape else None, noise.shape[0]
+    state = State.blank(target, head, rows, span, shape.levels + 1 if shape else 1)
     target_cache, head_cache = target.cache(1, span), head.cache(1, span) if head is not None else None
     tokens = torch.tensor([prompt], device=target.device)
     hidden, features = read_text(target, head, tokens, target_cache, head_cache)
     logits = target.logits(hidden)
     if not logits.isfinite().all():
         raise_non_finite(target)
-    root = choose(logits.expand(rows, -1, -1), sampling, noise[:, :1])[:, 0]
-    kept = shape.levels + 1 if shape else 1
-    pending = torch.zeros(rows, kept, 3 * target.hidden_size, dtype=target.dtype, device=target.device)
-    if features is not None:
-        pending[:, 0] = features[:, -1]
-    return State(
-        length=torch.full((rows,), len(prompt), device=target.device),
-        root=root.clone(),
-        features=pending,
-        followers=root.unsqueeze(1).repeat(1, kept),
-        pending=torch.ones(rows, dtype=torch.long, device=target.device),
-        active=torch.ones(rows, dtype=torch.bool, device=target.device),
-        noise=None,
-        target_cache=_copied(target_cache, target.cache(rows, span)),
-        head_cache=_copied(head_cache, head.cache(rows, span)) if head is not None and head_cache else None,
-    )
-
-
-def _copied(one: SlotCache, many: SlotCache) -> SlotCache:
-    """The cache of many rows, each with what the cache of one row holds."""
-    many.kv.copy_(one.kv)
-    return many
+    state.length.fill_(len(prompt))
+    state.root.copy_(choose(logits.expand(rows, -1, -1), sampling, noise[:, :1])[:, 0])
+    state.followers[:, 0] = state.root
+    state.target_cache.kv.copy_(target_cache.kv)
+    if features is not None and state.head_cache is not None and head_cache is not None:
+        state.features[:, 0] = features[:, -1]
+        state.head_cache.kv.copy_(head_cache.kv)
+    return state

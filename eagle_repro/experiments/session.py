@@ -103,7 +103,7 @@ class Session:
         protocol, spec = self.protocol, PAIRS.get(self.protocol.pair or "")
         device = resolve_device(protocol.device)
         dtype = resolve_dtype(protocol.dtype, device, preferred=spec.dtype if spec else None)
-        return self._sheet(device, dtype, resolve_stack(protocol.stack), {})
+        return self._sheet(device, dtype, resolve_stack(protocol.stack, device), {})
 
     def _sheet(self, device: Any, dtype: Any, stack: str, pair: Mapping[str, Any]) -> dict[str, Any]:
         return bench_sheet(

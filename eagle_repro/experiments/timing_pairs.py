@@ -30,8 +30,10 @@ def random_pair(shape: PairShape, device: str, dtype: torch.dtype, *, stack: str
     where = torch.device(device)
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
         torch.manual_seed(seed)
-        target = Target(_target(shape, where, dtype))
+        target = Target(_target(shape, where, dtype), fused=stack != "eager")
         head = _head(shape, target.embedding)
+    if stack != "eager":
+        head.use_fused()
     return Pair(
         name=f"{shape.name} (random weights)",
         target=target,

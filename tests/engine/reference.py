@@ -21,12 +21,12 @@ from transformers import AutoModelForCausalLM
 from eagle_repro.engine.accept import Accepted, Sampling
 from eagle_repro.engine.cycle import State, cycle
 from eagle_repro.engine.head import Eagle3Head, load_head
-from eagle_repro.engine.prefill import prefill
 from eagle_repro.engine.request import Request
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import read_span
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
+from tests.engine.tiny import begun
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMITTED = REPOSITORY / "tests" / "data" / "reference"
@@ -96,7 +96,7 @@ def prefixes(run: Record) -> Iterator[tuple[list[int], Record]]:
 def fresh_state(head: Eagle3Head, committed: list[int], root: int, shape: TreeShape) -> tuple[State, int]:
     """The state of a prefill over the committed ids, made to go on with `root`; and the target's own greedy choice."""
     request = Request(committed, shape=shape, max_new_tokens=1)
-    state, chosen = prefill(reference_target(), head, request, shape)
+    state, chosen = begun(reference_target(), head, request, shape)
     state.root.fill_(root)
     state.followers[:, 0] = root
     return state, chosen

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, filtered, gumbel_noise
+from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, filtered, finite_choices, gumbel_noise
 from eagle_repro.engine.cycle import node_noise
 from eagle_repro.engine.generate import Cycle, Generation
 from eagle_repro.engine.tree import DraftTree
@@ -28,8 +28,8 @@ CPU = torch.device("cpu")
 
 def accepted_of(tree: DraftTree, choices: list[list[int]], levels: int | None = None) -> Accepted:
     """accept() for given choices, from logits that are all finite."""
-    logits = torch.zeros(*tree.tokens.shape, 64)
-    return accept(tree, torch.tensor(choices), logits, int(tree.depths.max()) if levels is None else levels)
+    finite = torch.ones(len(choices), dtype=torch.bool)
+    return accept(tree, torch.tensor(choices), finite, int(tree.depths.max()) if levels is None else levels)
 
 
 # --- the walk --------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_a_row_whose_logits_are_not_finite_is_marked_and_no_other(value: float) 
     logits = torch.randn(2, 2, 8, generator=torch.Generator().manual_seed(0))
     logits[1, 1, 5 if value != -math.inf else slice(None)] = value  # one -inf is only a token that is never chosen
     choices = choose(logits, Sampling(), None)
-    assert accept(tree, choices, logits, 1).finite.tolist() == [True, False]
+    assert accept(tree, choices, finite_choices(logits, choices), 1).finite.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("case", CASES["greedy"], ids=range(len(CASES["greedy"])))
@@ -94,7 +94,8 @@ def test_greedy_acceptance_is_the_official_one(case: dict[str, Any]) -> None:
     tree = tree_of([case["parents"]], [case["tokens"]])
     logits = torch.tensor([case["node_logits"]])
     levels = int(tree.depths.max())
-    out = accept(tree, choose(logits, Sampling(), None), logits, levels)
+    choices = choose(logits, Sampling(), None)
+    out = accept(tree, choices, finite_choices(logits, choices), levels)
     assert ref.observed_outcome(out) == ref.recorded_outcome(case, levels)
 
 
@@ -201,7 +202,8 @@ def test_drawn_outcomes_fit_the_official_probabilities(index: int) -> None:
     )
     logits = torch.tensor([case["node_logits"]]).expand(trials, -1, -1)
     state: Any = SimpleNamespace(noise=noise)
-    out = accept(tree, choose(logits, sampling, node_noise(state, tree)), logits, levels)
+    choices = choose(logits, sampling, node_noise(state, tree))
+    out = accept(tree, choices, finite_choices(logits, choices), levels)
     expected = recorded_outcomes(case)
     counts = dict.fromkeys(expected, 0)
     for row in range(trials):
@@ -217,7 +219,7 @@ def test_whatever_was_drafted_the_first_token_follows_the_target() -> None:
         tree = repeated([-1] + [0] * len(children), [0, *children], trials)
         logits = p.log().expand(trials, len(children) + 1, 4)
         choices = choose(logits, Sampling(1.0), noise.unsqueeze(1).expand_as(logits))
-        out = accept(tree, choices, logits, 1)
+        out = accept(tree, choices, finite_choices(logits, choices), 1)
         frequency = out.emitted[:, 0].bincount(minlength=4) / trials
         assert (frequency - p).abs().max() < 0.015, children
         accepted = torch.isin(out.emitted[:, 0], torch.tensor(children))

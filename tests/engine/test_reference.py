@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from eagle_repro.engine import generate as loops
-from eagle_repro.engine import prefill as start
+from eagle_repro.engine import prefill, stacks
 from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.cycle import State, cycle
 from eagle_repro.engine.head import Eagle3Head
@@ -22,6 +22,7 @@ from eagle_repro.engine.stacks import read_span
 from eagle_repro.engine.teacher import draft_along
 from eagle_repro.engine.tree import Candidates, build_tree
 from tests.engine import reference as ref
+from tests.engine.tiny import begun
 
 STRIDE = 9
 """Every how many cycles the short run of the teacher-forced test takes; the slow one takes all."""
@@ -72,7 +73,7 @@ class Watched:
             self.lengths.append((int(state.length), int(state.pending)))
             return cycle(target, head, state, *args)
 
-        monkeypatch.setattr(loops, "cycle", watched)
+        monkeypatch.setattr(stacks, "cycle", watched)
 
     def run(self, head: Eagle3Head, prompt: list[int], shape: TreeShape, count: int, **options: Any) -> Any:
         self.lengths.clear()
@@ -143,7 +144,7 @@ def test_sampled_runs_replay_when_the_recorded_draws_are_fed(name: str, monkeypa
             noise[text[position] if position < len(text) else 0] = 1e6
             return noise
 
-        monkeypatch.setattr(start, "gumbel_noise", recorded_noise)
+        monkeypatch.setattr(prefill, "gumbel_noise", recorded_noise)
         prompt = ref.prompts()[run["prompt"]]["ids"]
         sampling = Sampling(run["temperature"], run["top_p"] or 1.0, run["sample_top_k"])
         head, shape = ref.reference_head(record["head"]), ref.shape_of(run)
@@ -187,7 +188,7 @@ def test_tensors_of_the_first_draft_and_verification(name: str, monkeypatch: pyt
 
     monkeypatch.setattr(target, "forward", watched)
     watch = head.register_forward_hook(lambda module, given, out: head_passes.append(out[0]))
-    state, first = start.prefill(target, head, loops.Request(prompt, shape=shape, max_new_tokens=32), shape)
+    state, first = begun(target, head, loops.Request(prompt, shape=shape, max_new_tokens=32), shape)
     span = read_span(len(prompt) + 8, shape.slots)
     tree, accepted = cycle(target, head, state, shape, span, Sampling())
     keys, values = state.head_cache.kv[0, :, 0, : len(prompt)].transpose(1, 2).clone()

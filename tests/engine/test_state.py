@@ -17,10 +17,10 @@ from eagle_repro.engine.attention import visibility
 from eagle_repro.engine.cycle import catch_up, cycle, draft
 from eagle_repro.engine.generate import NonFiniteLogits, Request, run
 from eagle_repro.engine.head import load_head
-from eagle_repro.engine.prefill import prefill
 from eagle_repro.engine.stacks import read_span
 from eagle_repro.engine.target import Target
 from tests.conftest import Text
+from tests.engine.tiny import begun
 from tests.models import head_tensors, oracle, pair_of, save_head, tiny_head, tiny_target, uneven, wrong
 
 PROMPT = [17, 300, 4, 255, 63]
@@ -61,7 +61,7 @@ def test_every_cycles_tree_is_that_of_a_head_prefilled_afresh(
 @pytest.mark.parametrize("shape", [TreeShape(60, 7, 10), TREE], ids=["large", "small"])
 def test_a_nodes_score_is_what_drafting_its_path_alone_gives(shape: TreeShape, trained: Pair) -> None:
     target, head, prompt = trained.target, trained.head, [5, 6, 7, 30, 31]
-    state, _ = prefill(target, head, Request(prompt, shape=shape), shape)
+    state, _ = begun(target, head, Request(prompt, shape=shape), shape)
     assert state.head_cache is not None
     span = read_span(len(prompt), shape.slots)
     tree = draft(head, state, shape, span)
@@ -81,7 +81,7 @@ def test_a_nodes_score_is_what_drafting_its_path_alone_gives(shape: TreeShape, t
 def test_both_caches_hold_the_committed_text_and_the_pending_features(trained: Pair) -> None:
     prompt, shape = [5, 6, 7], TREE
     target, head = trained.target, trained.head
-    state, first = prefill(target, head, Request(prompt, shape=shape), shape)
+    state, first = begun(target, head, Request(prompt, shape=shape), shape)
     text, pendings = [*prompt, first], set()
     for _ in range(10):
         span = read_span(len(text), shape.slots)
@@ -92,7 +92,7 @@ def test_both_caches_hold_the_committed_text_and_the_pending_features(trained: P
         assert length == len(text) - 1, "all but the root is committed"
         assert int(state.root) == text[-1]
         assert state.followers[0, :pending].tolist() == text[len(text) - pending :]
-        fresh, root = prefill(target, head, Request(text[:-1], shape=shape), shape)
+        fresh, root = begun(target, head, Request(text[:-1], shape=shape), shape)
         assert root == text[-1]
         kept, expected = state.target_cache.kv[:, :, 0, :length], fresh.target_cache.kv[:, :, 0, :length]
         torch.testing.assert_close(kept, expected, atol=1e-4, rtol=1e-4)
@@ -290,7 +290,7 @@ def test_cycles_of_two_texts_taken_in_turns_are_those_of_each_alone(trained: Pai
     prompts = [[5, 6, 7], [30, 31, 32, 33, 34, 35, 36]]
 
     def start(prompt: list[int]) -> Any:
-        return prefill(target, head, Request(prompt, shape=TREE), TREE)[0]
+        return begun(target, head, Request(prompt, shape=TREE), TREE)[0]
 
     def step(state: Any) -> list[int]:
         _, accepted = cycle(target, head, state, TREE, read_span(int(state.length), TREE.slots), Sampling())

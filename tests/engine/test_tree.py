@@ -14,7 +14,6 @@ from torch import Tensor
 from eagle_repro.engine.accept import Accepted, Sampling
 from eagle_repro.engine.attention import TREE_ATTENTION, attention_of, fold_mask, grouped_attention, visibility
 from eagle_repro.engine.cycle import State, causal, commit, cycle, verify
-from eagle_repro.engine.prefill import prefill
 from eagle_repro.engine.request import Request
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import read_span
@@ -22,7 +21,7 @@ from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import ancestor_mask, root_tree
 from tests.engine import reference as ref
 from tests.engine.scripted import scripted_draft
-from tests.engine.tiny import ARCHITECTURES, random_head, random_target, stacked, stock_logits
+from tests.engine.tiny import ARCHITECTURES, begun, random_head, random_target, stacked, stock_logits
 from tests.engine.trees import ancestors_of, random_parents, random_tokens, tree_of
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -155,7 +154,7 @@ def prefilled(target: Target, prompts: list[list[int]], levels: int, head: Any =
     """One state with a row for every prompt, room for 200 tokens, rows for `levels` drafted levels."""
     shape = TreeShape(2, levels - 1, 1)
     requests = [Request(prompt, shape=shape, max_new_tokens=200 - len(prompt)) for prompt in prompts]
-    return stacked([prefill(target, head, request, shape)[0] for request in requests])
+    return stacked([begun(target, head, request, shape)[0] for request in requests])
 
 
 def assert_nodes_equal_plain_texts(target: Target, logits: Tensor, texts: list[list[int]], tree: Any) -> None:
@@ -246,7 +245,7 @@ def test_single_steps_through_the_slot_cache_have_the_stock_logits(architecture:
     target, draws = random_target(architecture), random.Random(7)
     text = [draws.randrange(64) for _ in range(25)]
     expected = stock_logits(target, [text])[0]
-    state = prefill(target, None, Request(text[:20], method="plain", max_new_tokens=8), None)[0]
+    state = begun(target, None, Request(text[:20], method="plain", max_new_tokens=8), None)[0]
     for position in range(20, 25):
         state.root.fill_(text[position])
         logits, _ = verify(target, state, root_tree(state.root), 64, features=False)

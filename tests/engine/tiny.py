@@ -14,6 +14,10 @@ from eagle_repro.engine.attention import SlotCache
 from eagle_repro.engine.checkpoint import HeadConfig
 from eagle_repro.engine.cycle import State
 from eagle_repro.engine.head import Eagle3Head
+from eagle_repro.engine.prefill import prefill
+from eagle_repro.engine.request import Request
+from eagle_repro.engine.shape import TreeShape
+from eagle_repro.engine.stacks import read_span
 from eagle_repro.engine.target import Target
 
 ARCHITECTURES = {
@@ -72,6 +76,14 @@ def random_head(target: Target, draft_vocabulary: int | None = None, seed: int =
         head = Eagle3Head(config, target.embedding)
     head.d2t.copy_(torch.arange(drafted) * (target.vocabulary // drafted - 1))
     return head.eval().requires_grad_(False)
+
+
+def begun(target: Target, head: Eagle3Head | None, request: Request, shape: TreeShape | None) -> tuple[State, int]:
+    """The state before a request's first cycle, and its first token."""
+    longest, slots = len(request.prompt) + request.budget, shape.slots if shape else 2
+    rows, sampled = shape.levels + 1 if shape else 1, not request.sampling.greedy
+    state = State.blank(target, head, 1, read_span(longest, slots), rows, sampled=sampled)
+    return state, prefill(target, head, [request], shape, state)[0]
 
 
 def stock_logits(target: Target, texts: list[list[int]]) -> list[Tensor]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eagle_repro.engine.shape import TreeShape, node_capacity
-from eagle_repro.engine.tree import Candidates, DraftTree, build_tree
+from eagle_repro.engine.tree import Candidates, DraftTree, build_tree, ranked
 from eagle_repro.measure.replay import Recording, accepted_at, rank_path, replay
 
 VOCABULARY = 4  # so small that several candidates of a level carry one token, in different branches
@@ -25,14 +25,17 @@ def drafted(dice: np.random.Generator, depth: int, top_k: int, ties: bool) -> Ca
         steps = -dice.integers(0, 3, (rows, top_k)) / 2 if ties else -dice.exponential(1.0, (rows, top_k))
         return torch.tensor(tokens), torch.tensor(-np.sort(-steps, axis=1), dtype=torch.float32)
 
-    tokens, steps = children(1)
-    candidates = Candidates.first_level(tokens, steps)
+    tokens, best = children(1)
+    levels, scores, frontiers = [tokens], [best], []
     frontier = torch.arange(top_k).unsqueeze(0)
-    for _ in range(depth):
+    for level in range(depth):
         tokens, steps = children(top_k)
-        candidates = candidates.expanded(frontier, tokens.unsqueeze(0), steps.unsqueeze(0))
-        frontier = candidates.newest_best(top_k)
-    return candidates
+        levels.append(tokens.reshape(1, -1))
+        scores.append((best.reshape(-1, 1) + steps).reshape(1, -1))
+        frontiers.append(frontier)
+        best, newest = (column[:, :top_k] for column in ranked(scores[-1]))
+        frontier = newest + top_k + level * top_k**2
+    return Candidates.of_levels(levels, scores, frontiers)
 
 
 def walked(tree: DraftTree, text: list[int]) -> int:

@@ -1,0 +1,71 @@
+"""The fused forward gives what the stock model gives, and leaves the stock model what it was."""
+
+from __future__ import annotations
+
+import random
+from copy import deepcopy
+
+import pytest
+import torch
+
+from eagle_repro.engine.attention import visibility
+from eagle_repro.engine.fused import AT_ONCE, fusible
+from eagle_repro.engine.target import Target
+from tests.engine.tiny import ARCHITECTURES, random_target
+from tests.engine.trees import random_parents, random_tokens, tree_of
+
+SPAN = 192
+
+
+def twins(architecture: str) -> tuple[Target, Target]:
+    """The same weights behind the stock forward and behind the fused one, in two models."""
+    stock = random_target(architecture)
+    fused = Target(deepcopy(stock.model), fused=True)
+    assert fused.fused is not None and stock.fused is None
+    return stock, fused
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("count", [1, 7, AT_ONCE + 6], ids=["one", "few", "many"])
+def test_hidden_states_features_and_cache_are_the_stock_forwards(architecture: str, count: int) -> None:
+    pair = twins(architecture)
+    dice = random.Random(count)
+    rows = 2
+    caches = [target.cache(rows, SPAN) for target in pair]
+    length = torch.zeros(rows, dtype=torch.long)
+    for nodes in (9, count):  # a prefix, then a tree over it
+        parents = [random_parents(dice, nodes) for _ in range(rows)]
+        tree = tree_of(parents, [random_tokens(dice, row, 64) for row in parents])
+        slots = length.unsqueeze(1) + torch.arange(nodes)
+        mask = visibility(length, tree.ancestors, SPAN, torch.float32)
+        positions, tokens = length.unsqueeze(1) + tree.depths, tree.tokens
+        outs = [t.forward(tokens, positions, mask, c.at(slots, SPAN)) for t, c in zip(pair, caches, strict=True)]
+        for stock, fused in zip(*outs, strict=True):
+            torch.testing.assert_close(fused, stock, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(caches[1].kv, caches[0].kv, atol=1e-4, rtol=1e-4)
+        length = length + nodes
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_stock_model_gives_what_it_gave_and_keeps_nothing_twice(architecture: str) -> None:
+    stock, fused = twins(architecture)
+    tokens = torch.tensor([[1, 2, 3, 4]])
+    assert torch.equal(fused.model(tokens, use_cache=False).logits, stock.model(tokens, use_cache=False).logits)
+    layer = fused.model.get_decoder().layers[0]
+    joined = fused.fused.layers[0]  # type: ignore[union-attr]
+    assert layer.self_attn.q_proj.weight.data_ptr() == joined.block.qkv.data_ptr()
+    assert layer.mlp.up_proj.weight.untyped_storage().data_ptr() == joined.mlp.gate_up.untyped_storage().data_ptr()
+    fused.prove()
+
+
+def test_a_model_the_fused_forward_would_get_wrong_is_not_fused() -> None:
+    model = deepcopy(random_target("llama").model)
+    assert fusible(model)
+    model.config.hidden_act = "gelu"
+    assert not fusible(model)
+    model.config.hidden_act = "silu"
+    model.get_decoder().layers[2].mlp.down_proj.bias = torch.nn.Parameter(torch.zeros(32))
+    assert not fusible(model)
+    assert Target(model, fused=True).fused is None

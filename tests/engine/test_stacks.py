@@ -1,0 +1,158 @@
+"""Stacks launch one cycle in different ways: the texts, trees and times they give must not depend on which."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eagle_repro.engine.accept import Sampling
+from eagle_repro.engine.generate import Request, run, run_batch
+from eagle_repro.engine.head import Eagle3Head
+from eagle_repro.engine.shape import TreeShape
+from eagle_repro.engine.stacks import BUCKET, MOST_GRAPHS, Eager, Graph, captured, make_stack, resolve_stack
+from eagle_repro.engine.target import Target
+from tests.engine.tiny import random_head, random_target
+
+CPU = torch.device("cpu")
+TREE = TreeShape(12, 3, 4)
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
+
+
+def moved(device: str) -> tuple[Target, Eagle3Head]:
+    """The random pair on a device, in fp32."""
+    target = random_target()
+    head = random_head(target, 32)
+    if device == "cpu":
+        return target, head
+    there = Target(deepcopy(target.model).to(device))
+    on = Eagle3Head(head.config, there.embedding).to(device)
+    on.load_state_dict(head.state_dict())
+    return there, on.eval().requires_grad_(False)
+
+
+def request(prompt: list[int], **options: Any) -> Request:
+    return Request(prompt, **{"shape": TREE, "max_new_tokens": 40, "stop": "never", **options})
+
+
+def story(out: Any) -> Any:
+    return out.ids, out.stop_reason, [(cycle.accepted, cycle.emitted, cycle.context) for cycle in out.cycles]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, 0.9, 20, seed=3)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("fused", [False, True], ids=["stock", "fused"])
+def test_replayed_graphs_write_what_eager_writes(device: str, sampling: Sampling, fused: bool) -> None:
+    target, head = moved(device)
+    fast, drafting = (Target(deepcopy(target.model), fused=True), deepcopy(head)) if fused else (target, head)
+    if fused:
+        drafting.use_fused()
+    graph = Graph()
+    texts = [
+        request([1, 2, 3], sampling=sampling),
+        request([9] * 70, method="plain", sampling=sampling),
+        request([5], shape=TreeShape(30, 5, 8), sampling=sampling),
+        request([1, 2, 3], method="chain", shape=TreeShape.chain(3), sampling=sampling),
+        request([1, 2, 3], sampling=sampling),  # over buffers that other texts have used
+    ]
+    for each in texts:
+        assert story(run(fast, drafting, each, stack=graph)) == story(run(target, head, each)), each
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_text_is_captured_once_and_its_cycles_are_replayed(device: str) -> None:
+    target, head = moved(device)
+    graph = Graph()
+    first = run(target, head, request([1, 2, 3]), stack=graph)
+    again = run(target, head, request([3, 2, 1]), stack=graph)
+    assert first.capture_s > 0
+    assert again.capture_s == 0, "the second text has the first one's shapes and buckets"
+    grown = run(target, head, request([1] * 3 * BUCKET), stack=graph)
+    assert grown.capture_s > 0, "longer buffers are new ones"
+    assert run(target, head, request([1, 2, 3]), stack=graph).capture_s > 0, "graphs over the old buffers are gone"
+
+
+def test_capture_is_in_neither_time() -> None:
+    target, head = moved("cpu")
+    now = iter(range(10**6))
+    out = run(target, head, request([1, 2, 3]), clock=lambda: float(next(now)), stack=Graph())
+    assert out.prefill_s == pytest.approx(1 - out.capture_s)
+
+
+def test_the_number_of_kept_graphs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, head = moved("cpu")
+    monkeypatch.setattr("eagle_repro.engine.stacks.MOST_GRAPHS", 2)
+    graph = Graph()
+    expected = run(target, head, request([1, 2]))
+    for nodes in (5, 6, 7, 8):
+        run(target, head, request([1, 2], shape=TreeShape(nodes, 3, 4), max_new_tokens=4), stack=graph)
+    assert story(run(target, head, request([1, 2]), stack=graph)) == story(expected)
+    assert len(graph._graphs) <= 2 < MOST_GRAPHS
+
+
+@torch.inference_mode()
+def test_logits_that_are_not_finite_do_not_outlive_their_text() -> None:
+    target, head = moved("cpu")
+    graph = Graph()
+    expected = story(run(target, head, request([1, 2, 3])))
+    run(target, head, request([1, 2, 3]), stack=graph)
+    assert graph._state is not None and graph._state.head_cache is not None
+    graph._state.target_cache.kv.fill_(float("nan"))
+    graph._state.head_cache.kv.fill_(float("nan"))
+    assert story(run(target, head, request([1, 2, 3]), stack=graph)) == expected
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("stack", ["eager", "graph"])
+@pytest.mark.parametrize("method", ["eagle", "plain", "chain"])
+def test_rows_of_a_batch_are_their_own_single_runs(method: str, stack: str, device: str) -> None:
+    target, head = moved(device)
+    shape = TREE if method == "eagle" else TreeShape.chain(3)
+    prompts = [[1, 2, 3], [40] * 90, [7], [9, 8, 7, 6]]
+    rows = [request(prompt, method=method, shape=shape, stop="eos", max_length=100) for prompt in prompts]
+    launcher = Graph() if stack == "graph" else Eager()
+    together = run_batch(target, head, rows, stack=launcher)
+    alone = [run(target, head, row) for row in rows]
+    assert [story(out) for out in together] == [story(out) for out in alone]
+    assert len({len(out.ids) for out in alone}) > 1, "rows that end together prove little"
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 62), min_size=1, max_size=30), min_size=1, max_size=5), st.integers(1, 20))
+def test_any_batch_equals_its_single_runs(prompts: list[list[int]], budget: int) -> None:
+    target, head = moved("cpu")
+    rows = [request(prompt, stop="eos", max_new_tokens=budget) for prompt in prompts]
+    together = run_batch(target, head, rows)
+    assert [story(out) for out in together] == [story(run(target, head, row)) for row in rows]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_captured_work_restores_what_it_changes_and_is_done_by_a_call(device: str) -> None:
+    where = torch.device(device)
+    counter, seen = torch.zeros(3, device=where), torch.tensor([1.0, 2.0, 3.0], device=where)
+
+    def work() -> torch.Tensor:
+        counter.add_(seen)
+        return counter * 2
+
+    step = captured(work, where, [counter])
+    assert counter.tolist() == [0, 0, 0]
+    assert step().tolist() == [2, 4, 6]
+    seen.mul_(10)
+    assert step().tolist() == [22, 44, 66]
+    assert counter.tolist() == [11, 22, 33]
+
+
+def test_the_stack_follows_the_device() -> None:
+    assert resolve_stack("auto", CPU) == "eager"
+    assert resolve_stack("auto", torch.device("cuda")) == "graph"
+    assert isinstance(make_stack("graph"), Graph) and not isinstance(make_stack("eager"), Graph)
+    with pytest.raises(ValueError, match='needs a CUDA device.*use "eager"'):
+        resolve_stack("graph", CPU)
+    with pytest.raises(ValueError, match="not known"):
+        resolve_stack("fast", CPU)
