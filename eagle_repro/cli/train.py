@@ -40,6 +40,10 @@ def add_parser(parsers: Any, verb: Add, pair: Add, positive: Callable[[str], int
     corpus.add_argument(
         "--rows", type=_count, default=0, metavar="N", help="conversations side by side; default: what fits"
     )
+    corpus.add_argument("--greedy", type=float, default=0.6, metavar="X", help="share of greedy answers; default: 0.6")
+    corpus.add_argument(
+        "--beyond", type=_count, default=0, metavar="N", help="tokens past the end of an answer, as measurements write"
+    )
     group = added.add_argument_group("training")
     length = group.add_mutually_exclusive_group()
     length.add_argument("--steps", type=positive, metavar="N", help="training steps; default: 1000")
@@ -97,7 +101,9 @@ def _settings(args: argparse.Namespace) -> Any:
     steps = args.steps if args.steps or args.minutes else 1000
     return FitSettings(
         recipe=find_recipe(args.recipe).name,
-        corpus=CorpusSettings(args.tokens, args.seed, args.positions, args.turn, rows=args.rows),
+        corpus=CorpusSettings(
+            args.tokens, args.seed, args.positions, args.turn, args.greedy, rows=args.rows, beyond=args.beyond
+        ),
         training=TrainSettings(
             steps=steps,
             minutes=args.minutes,

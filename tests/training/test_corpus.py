@@ -82,6 +82,21 @@ def test_a_made_up_turn_ends_with_the_templates_words_and_leaves_room_for_the_an
         assert stock_choices(target.model, each.ids[: each.answer], each.ids[each.answer :]) == each.ids[each.answer :]
 
 
+@pytest.mark.parametrize("beyond", [0, 3])
+def test_answers_go_so_far_beyond_their_end(beyond: int) -> None:
+    target = random_target()
+    end = next(iter(target.eos_ids))
+    settings = WriterSettings(rows=2, positions=60, beyond=beyond)
+    starts = iter([Start([7 + i, 3], 2, 3.0, "d") for i in range(6)])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        written = list(Writer(target, Turns([], [1]), settings).conversations(starts))
+    ended = [each for each in written if end in each.ids[2:]]
+    assert ended
+    for each in ended:
+        assert len(each.ids) == min(60, each.ids.index(end, 2) + 1 + beyond)
+
+
 def test_a_prompt_without_room_for_an_answer_is_refused(tiny: Pair) -> None:
     writer = Writer(tiny.target, turns_of(tiny.tokenizer), WriterSettings(rows=1, positions=16))
     with pytest.raises(ValueError, match="16 tokens leaves no room for an answer in 16 positions"):
