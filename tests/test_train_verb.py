@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from eagle_repro.cli import main
 from eagle_repro.cli.arguments import build_parser
 from eagle_repro.cli.train import train
+from tests.reading import REPOSITORY
 
 QUICK = "train --pair tiny --device cpu --recipe code --tokens 3e2 --positions 48 --turn 8 --rows 8 --length 48"
 QUICK += " --batch-tokens 96 --steps 3 --unrolled 2 --tau-prompts 1 --tau-tokens 8 --shape 8,3,4 --json"
@@ -44,6 +49,24 @@ def test_it_writes_a_head_and_ends_with_one_json_line(tmp_path: Path, capsys: py
     again = json.loads(said.out.splitlines()[-1])
     assert "the target writes" not in said.err
     assert again["steps_before_this_session"] == 3 and again["head"]["sha256"] == document["head"]["sha256"]
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_run_and_one_speaks(tmp_path: Path) -> None:
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "eagle_repro"]
+    done = subprocess.run(
+        [*run, *QUICK.split(), "--out", str(tmp_path)],
+        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.splitlines()
+    assert json.loads(lines[-1])["steps"] == 3 and sum(line.startswith("held-out tau") for line in lines) == 1
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert state["run"]["processes"] == 2
 
 
 @pytest.mark.parametrize(

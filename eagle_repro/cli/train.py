@@ -65,6 +65,8 @@ def add_parser(parsers: Any, verb: Add, pair: Add, positive: Callable[[str], int
 
 def train(args: argparse.Namespace) -> int:
     """train: corpus, head, tau before and after."""
+    from accelerate import PartialState
+
     from eagle_repro.measure.bench import git_revision
     from eagle_repro.present import progress
     from eagle_repro.sources.paths import PACKAGE
@@ -88,6 +90,8 @@ def train(args: argparse.Namespace) -> int:
         progress=progress.bar,
         tell=tell,
     )
+    if not PartialState().is_main_process:  # of several, one speaks
+        return 0
     _print(summary)
     return finish(args, summary)
 
