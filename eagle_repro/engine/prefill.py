@@ -12,16 +12,13 @@ from eagle_repro.engine.attention import SlotCache, visibility
 from eagle_repro.engine.cycle import State, causal
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.request import NonFiniteLogits, Request
-from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import read_span
 from eagle_repro.engine.target import Target
 
 PREFILL_CHUNK = 512
 
 
-def prefill(
-    target: Target, head: Eagle3Head | None, requests: Sequence[Request], shape: TreeShape | None, state: State
-) -> list[int]:
+def prefill(target: Target, head: Eagle3Head | None, requests: Sequence[Request], state: State) -> list[int]:
     """Run each row's prompt through target and head; fills the state before the first cycle, gives the first tokens.
 
     The features of a prompt's last position wait for the first cycle, like those of any committed token. Row by row,

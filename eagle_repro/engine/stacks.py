@@ -7,6 +7,7 @@ Triton nor a compiler. Either launches the one cycle there is.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from eagle_repro.engine.accept import Accepted, Sampling
-from eagle_repro.engine.cycle import State, at_once, cycle
+from eagle_repro.engine.cycle import Launch, State, at_once, cycle
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
@@ -25,6 +26,7 @@ from eagle_repro.engine.tree import DraftTree
 
 STACKS = ("eager", "graph")
 BUCKET = 64
+TIMED = 4  # cycles behind a stated time, the first thrown away
 MOST_GRAPHS = 96  # of one stack: each cycle's graphs take some megabytes beside the buffers that all share
 T = TypeVar("T")
 
@@ -61,9 +63,11 @@ def no_mark(phase: str) -> None:
 
 
 class Eager:
-    """Operation by operation; nothing is kept between texts."""
+    """Operation by operation; nothing is kept between texts but what a cycle takes."""
 
-    capture_s = 0.0
+    def __init__(self) -> None:
+        self.capture_s = 0.0
+        self.known: dict[Any, float] = {}
 
     def state(
         self, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, *, sampled: bool
@@ -91,6 +95,8 @@ class Eager:
         span: int,
         sampling: Sampling,
         mark: Callable[[str], None] = no_mark,
+        *,
+        catch: bool = False,
     ) -> tuple[DraftTree, Accepted]:
         """One cycle; mark is called after each phase with its name. What it gives lasts until the next cycle."""
 
@@ -99,7 +105,31 @@ class Eager:
             mark(phase)
             return result
 
-        return cycle(target, head, state, shape, span, sampling, launch)
+        return cycle(target, head, state, shape, span, sampling, launch, catch=catch)
+
+    def seconds(
+        self,
+        target: Target,
+        head: Eagle3Head | None,
+        state: State,
+        shape: TreeShape | None,
+        span: int,
+        sampling: Sampling,
+        clock: Callable[[], float],
+    ) -> float:
+        """What one such cycle takes, its read-back included: the median of a few, measured once; the state comes
+        through unchanged."""
+        key = (id(target), id(head), shape, state.length.shape[0])
+        if key not in self.known:
+            start, times = clock(), []
+            for _ in range(TIMED):
+                with unchanged(state.small):
+                    before = clock()
+                    self.cycle(target, head, state, shape, span, sampling)[1].count.tolist()
+                    times.append(clock() - before)
+            self.known[key] = statistics.median(times[1:])
+            self.capture_s += clock() - start
+        return self.known[key]
 
 
 class Graph(Eager):
@@ -109,7 +139,7 @@ class Graph(Eager):
     """
 
     def __init__(self) -> None:
-        self.capture_s = 0.0
+        super().__init__()
         self._state: State | None = None
         self._graphs: dict[Any, dict[str, Recorded[Any]]] = {}
         self._pool: Any = None
@@ -155,8 +185,10 @@ class Graph(Eager):
         span: int,
         sampling: Sampling,
         mark: Callable[[str], None] = no_mark,
+        *,
+        catch: bool = False,
     ) -> tuple[DraftTree, Accepted]:
-        phases = self._phases(target, head, state, shape, span, sampling)
+        phases = self._phases(target, head, state, shape, span, sampling, catch=catch)
         for phase, recorded in phases.items():
             recorded()
             mark(phase)
@@ -170,8 +202,10 @@ class Graph(Eager):
         shape: TreeShape | None,
         span: int,
         sampling: Sampling,
+        *,
+        catch: bool = False,
     ) -> dict[str, Recorded[Any]]:
-        key = (id(target), id(head) if shape else None, shape, span, replace(sampling, seed=0))
+        key = (id(target), id(head), shape, span, replace(sampling, seed=0), catch)
         if key in self._graphs:
             self._graphs[key] = self._graphs.pop(key)  # the latest used last
             return self._graphs[key]
@@ -186,9 +220,12 @@ class Graph(Eager):
             phases[phase] = Recorded(work, target.device, self._pool)
             return phases[phase].result
 
-        warm_up(lambda: cycle(target, head, state, shape, span, sampling, at_once), target.device, state.small)
+        def work(launch: Launch) -> Any:
+            return cycle(target, head, state, shape, span, sampling, launch, catch=catch)
+
+        warm_up(lambda: work(at_once), target.device, state.small)
         with unchanged(state.small):
-            cycle(target, head, state, shape, span, sampling, record)
+            work(record)
         self._graphs[key] = phases
         self.capture_s += time.perf_counter() - start
         return phases
