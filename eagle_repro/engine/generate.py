@@ -117,7 +117,7 @@ class _Decoding:
         shapes: tuple[TreeShape | None, ...] = (*plain, *self.request.shapes)
         arguments = self.target, self.head, self.state
         for shape in shapes:
-            self.stack.prepare(*arguments, shape, spans, sampling)
+            self.stack.prepare(*arguments, shape, spans, sampling, apart=self.request.instrument)
         if self.request.method == "adaptive":
             costs = {shape: self.stack.seconds(*arguments, shape, spans[0], sampling, self.clock) for shape in shapes}
             self.chooser = Chooser(costs)

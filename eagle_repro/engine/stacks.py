@@ -1,7 +1,7 @@
 """How the phases of a cycle are launched on a device.
 
 "eager" runs them operation by operation. "graph" captures them as CUDA graphs, once for each tree shape, length bucket
-and batch, and replays them: the host then starts four graphs a cycle instead of a thousand kernels. It needs neither
+and batch, and replays them: the host then starts one graph a cycle instead of a thousand kernels. It needs neither
 Triton nor a compiler. Either launches the one cycle there is.
 """
 
@@ -83,8 +83,13 @@ class Eager:
         shape: TreeShape | None,
         spans: Iterable[int],
         sampling: Sampling,
+        *,
+        apart: bool = False,
     ) -> None:
-        """Make ready what cycles of these spans need, so that no clock sees it; a state comes through unchanged."""
+        """Make ready what cycles of these spans need, so that no clock sees it; a state comes through unchanged.
+
+        apart: with phases that a mark is called after.
+        """
 
     def cycle(
         self,
@@ -172,9 +177,11 @@ class Graph(Eager):
         shape: TreeShape | None,
         spans: Iterable[int],
         sampling: Sampling,
+        *,
+        apart: bool = False,
     ) -> None:
         for span in spans:
-            self._phases(target, head, state, shape, span, sampling)
+            self._phases(target, head, state, shape, span, sampling, apart=apart)
 
     def cycle(
         self,
@@ -188,11 +195,13 @@ class Graph(Eager):
         *,
         catch: bool = False,
     ) -> tuple[DraftTree, Accepted]:
-        phases = self._phases(target, head, state, shape, span, sampling, catch=catch)
+        apart = mark is not no_mark
+        phases = self._phases(target, head, state, shape, span, sampling, catch=catch, apart=apart)
         for phase, recorded in phases.items():
             recorded()
             mark(phase)
-        return phases["draft"].result, phases["accept"].result
+        tree, accepted = (phases["draft"].result, phases["accept"].result) if apart else phases["cycle"].result
+        return tree, accepted
 
     def _phases(
         self,
@@ -204,8 +213,10 @@ class Graph(Eager):
         sampling: Sampling,
         *,
         catch: bool = False,
+        apart: bool = False,
     ) -> dict[str, Recorded[Any]]:
-        key = (id(target), id(head), shape, span, replace(sampling, seed=0), catch)
+        """The graphs of a cycle: one of it all, or one a phase, so that a clock can look in between."""
+        key = (id(target), id(head), shape, span, replace(sampling, seed=0), catch, apart)
         if key in self._graphs:
             self._graphs[key] = self._graphs.pop(key)  # the latest used last
             return self._graphs[key]
@@ -225,7 +236,7 @@ class Graph(Eager):
 
         warm_up(lambda: work(at_once), target.device, state.small)
         with unchanged(state.small):
-            work(record)
+            work(record) if apart else record("cycle", lambda: work(at_once))
         self._graphs[key] = phases
         self.capture_s += time.perf_counter() - start
         return phases
