@@ -31,8 +31,8 @@ from eagle_repro.training.write import CorpusSettings
 NAME = "10_train_head"
 #: Corpus and training by profile: on a CPU a demonstration for the pair tiny, on a GPU a head of use.
 SMALL = (
-    CorpusSettings(answer_tokens=12_000, positions=256, turn=96, rows=32),
-    TrainSettings(steps=150, batch_tokens=1024, length=256, unrolled=4, rate=3e-3, warm_up=10),
+    CorpusSettings(answer_tokens=8000, positions=96, turn=16, rows=32),
+    TrainSettings(steps=100, batch_tokens=768, length=96, unrolled=4, rate=3e-3, warm_up=10),
 )
 LARGE = (CorpusSettings(answer_tokens=12_000_000), TrainSettings(minutes=5))
 FITS = {"smoke": SMALL, "quick": SMALL, "full": LARGE, "t4": LARGE}

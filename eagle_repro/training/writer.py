@@ -29,10 +29,7 @@ SMALLEST = 1e-30  # of an exponential draw: its logarithm must stay finite
 
 @dataclass(frozen=True)
 class Turns:
-    """The ids that the chat template puts before a user turn, and between it and the answer.
-
-    Without a template there are none: a turn is cut at its most tokens, and what follows is the answer.
-    """
+    """The ids that the chat template puts before a user turn, and between it and the answer."""
 
     before: list[int]
     between: list[int]
@@ -77,7 +74,9 @@ class WriterSettings:
 
 
 def turns_of(tokenizer: Any) -> Turns:
-    """The template's ids around a user turn, found by comparing two prompts."""
+    """The template's ids around a user turn, found by comparing two prompts; without a template an empty line."""
+    if not getattr(tokenizer, "chat_template", None):
+        return Turns([], list(tokenizer("\n\n", add_special_tokens=False)["input_ids"]))
     one, other = (prompt_ids(tokenizer, text) for text in ("0", "Z"))
     return Turns(_shared(one, other), _shared(one[::-1], other[::-1])[::-1])
 
@@ -105,7 +104,7 @@ class Writer:
         self.temperature = torch.zeros(rows, device=device)
         self.done = torch.ones(rows, dtype=torch.bool, device=device)
         self.finite = torch.ones(rows, dtype=torch.bool, device=device)
-        self.between = torch.tensor([turns.between], dtype=torch.long, device=device)
+        self.between = torch.tensor([turns.between], device=device)
         self.ends = torch.tensor(sorted(target.eos_ids), dtype=torch.long, device=device)
         self.starts: list[Start | None] = [None] * rows
         self.fresh = [True] * rows  # rows whose cache does not hold the template's first words yet
@@ -181,15 +180,13 @@ class Writer:
         place = self.cursor + 1
         free = (place >= self.known) & ~self.done
         ended = (chosen.unsqueeze(1) == self.ends).any(dim=1)
-        ended, turned = free & ended, free & asking & (place >= self.limit)
-        if between:  # an end within a user turn is that of the turn, whose place the template's words take
-            ended, turned = ended & ~asking, turned | (ended & asking)
+        turned = free & asking & (ended | (place >= self.limit))  # the user turn is over: the template's words follow
         self._write(place.unsqueeze(1), chosen.unsqueeze(1), free)
         self._write(place.unsqueeze(1) + torch.arange(between, device=place.device), self.between, turned)
-        self.known.copy_(torch.where(free, place + 1 + turned * max(0, between - 1), self.known))
+        self.known.copy_(torch.where(free, place + 1 + turned * (between - 1), self.known))
         self.answer.copy_(torch.where(turned, self.known, self.answer))
         over = torch.minimum(self.last, place + self.settings.beyond)
-        self.last.copy_(torch.where(ended, over, self.last))
+        self.last.copy_(torch.where(free & ~asking & ended, over, self.last))
         self.done.logical_or_(place >= self.last)
         self.cursor.copy_(torch.where(self.done, self.cursor, place))
 

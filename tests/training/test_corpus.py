@@ -50,22 +50,6 @@ def test_the_ids_around_a_user_turn_are_the_templates() -> None:
     assert turns.between == [ord(letter) for letter in "</s><a>"]
 
 
-def test_without_a_template_a_turn_is_cut_and_the_answer_goes_on_from_it(tiny: Pair, corpus: Corpus) -> None:
-    assert turns_of(tiny.tokenizer) == Turns([], [])
-    settings = WriterSettings(rows=2, positions=40, turn=4)
-    openings = [tiny.tokenizer(text).input_ids for text in ("Where is", "def f", "Who", "Anna has", "The")]
-    starts = iter([Start(ids, 0, 0.0, "d") for ids in openings])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        written = list(Writer(tiny.target, Turns([], []), settings).conversations(starts))
-    answered = [each for each in written if each.answer]  # the others ended within their turn
-    assert len(answered) > 2
-    for each in answered:
-        assert each.answer - settings.turn - 1 in [len(ids) for ids in openings if each.ids[: len(ids)] == ids]
-        prompt, answer = each.ids[: each.answer], each.ids[each.answer :]
-        assert stock_choices(tiny.target.model, prompt, answer) == answer
-
-
 def test_greedy_answers_are_those_of_plain_decoding_whatever_runs_beside_them(tiny: Pair) -> None:
     prompts = [prompt_ids(tiny.tokenizer, text) for text in ("Where is the key?", "def f(a):", "Anna has 3 eggs.", "x")]
     starts = [Start(ids, len(ids), 0.0, "own") for ids in prompts]
