@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from eagle_repro.engine.accept import Accepted, Sampling
-from eagle_repro.engine.capture import Recorded, unchanged, warm_up
+from eagle_repro.engine.capture import Recorded, captured, unchanged, warm_up
 from eagle_repro.engine.cycle import Launch, State, at_once, cycle
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
@@ -118,6 +118,10 @@ class Eager:
 
         return batch.cycle(shape, span, launch, catch=catch)
 
+    def launched(self, work: Callable[[], T], device: torch.device) -> Callable[[], T]:
+        """Work over static tensors, to be called as often as wanted; its result lasts until the next call."""
+        return work
+
     def seconds(
         self,
         batch: Batch,
@@ -201,6 +205,9 @@ class Graph(Eager):
             mark(phase)
         tree, accepted = (phases["draft"].result, phases["accept"].result) if apart else phases["cycle"].result
         return tree, accepted
+
+    def launched(self, work: Callable[[], T], device: torch.device) -> Callable[[], T]:
+        return captured(work, device, ())
 
     def _phases(
         self,
