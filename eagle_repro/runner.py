@@ -27,7 +27,7 @@ from eagle_repro.sources.paths import PACKAGE
 
 #: Seconds that each notebook should take, by profile, on two quiet cores.
 BUDGETS: dict[str, dict[str, int]] = {
-    "smoke": dict.fromkeys(EXPERIMENTS, 30),
+    "smoke": dict.fromkeys(EXPERIMENTS, 30) | {"10_train_head": 90},
     "quick": {
         "00_bench": 15,
         "01_roofline": 60,
@@ -36,6 +36,7 @@ BUDGETS: dict[str, dict[str, int]] = {
         "04_chain_vs_tree": 100,
         "05_target_size": 10,
         "06_lossless": 200,
+        "10_train_head": 120,
         "11_report": 20,
     },
 }

@@ -21,7 +21,7 @@ PUBLIC = {f"{PACKAGE}.{name}" for name in HOMES}
 
 # The part of measure that works on records alone; the rest measures, and loads torch.
 READS_RECORDS = ("records", "stats", "cost", "summary", "claims")
-READS_RECORDS += ("replay", "curves", "tree_shape", "branching", "sizes", "exactness", "lines")
+READS_RECORDS += ("replay", "curves", "tree_shape", "branching", "sizes", "exactness", "lines", "training")
 
 # What of ours a module may import; the longest matching name rules. None: on top of all rooms, free.
 OURS: dict[str, tuple[str, ...] | None] = {
@@ -33,7 +33,7 @@ OURS: dict[str, tuple[str, ...] | None] = {
     "present": ("present", *(f"measure.{name}" for name in READS_RECORDS)),
     "training": ("training", "engine", "sources"),
     "api": ("engine", "sources", "measure.timing", "measure.roofline"),
-    "experiments": ("experiments", "api", "engine", "measure", "sources"),
+    "experiments": ("experiments", "api", "engine", "measure", "sources", "training"),
     "notebooks": ("", "experiments", "present", "runner"),
     **dict.fromkeys(["__init__", "__about__", "__main__", "cli", "runner", "kaggle"], None),
 }

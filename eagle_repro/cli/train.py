@@ -40,6 +40,10 @@ def add_parser(parsers: Any, verb: Add, pair: Add, positive: Callable[[str], int
     corpus.add_argument(
         "--rows", type=_count, default=0, metavar="N", help="conversations side by side; default: what fits"
     )
+    corpus.add_argument("--greedy", type=float, default=0.6, metavar="X", help="share of greedy answers; default: 0.6")
+    corpus.add_argument(
+        "--beyond", type=_count, default=0, metavar="N", help="tokens past the end of an answer, as measurements write"
+    )
     group = added.add_argument_group("training")
     length = group.add_mutually_exclusive_group()
     length.add_argument("--steps", type=positive, metavar="N", help="training steps; default: 1000")
@@ -61,6 +65,8 @@ def add_parser(parsers: Any, verb: Add, pair: Add, positive: Callable[[str], int
 
 def train(args: argparse.Namespace) -> int:
     """train: corpus, head, tau before and after."""
+    from accelerate import PartialState
+
     from eagle_repro.measure.bench import git_revision
     from eagle_repro.present import progress
     from eagle_repro.sources.paths import PACKAGE
@@ -84,6 +90,8 @@ def train(args: argparse.Namespace) -> int:
         progress=progress.bar,
         tell=tell,
     )
+    if not PartialState().is_main_process:  # of several, one speaks
+        return 0
     _print(summary)
     return finish(args, summary)
 
@@ -97,7 +105,9 @@ def _settings(args: argparse.Namespace) -> Any:
     steps = args.steps if args.steps or args.minutes else 1000
     return FitSettings(
         recipe=find_recipe(args.recipe).name,
-        corpus=CorpusSettings(args.tokens, args.seed, args.positions, args.turn, rows=args.rows),
+        corpus=CorpusSettings(
+            args.tokens, args.seed, args.positions, args.turn, args.greedy, rows=args.rows, beyond=args.beyond
+        ),
         training=TrainSettings(
             steps=steps,
             minutes=args.minutes,

@@ -26,7 +26,12 @@ TREE = ("total_tokens", "depth", "top_k")
 
 def of(record: Record) -> pd.DataFrame:
     """The summary that goes with a record's experiment; its runs as they are, where there is none."""
-    from eagle_repro.measure import branching, exactness, sizes  # here, because these use what reads this module
+    from eagle_repro.measure import (
+        branching,
+        exactness,
+        sizes,
+        training,
+    )  # here, because these use what reads this module
 
     summaries = {
         "01_roofline": roofline,
@@ -35,6 +40,7 @@ def of(record: Record) -> pd.DataFrame:
         "04_chain_vs_tree": branching.gains,
         "05_target_size": sizes.predicted,
         "06_lossless": exactness.greedy,
+        "10_train_head": training.taus,
     }
     name = record.header["name"]
     return summaries[name](record) if name in summaries else record.frame()

@@ -44,6 +44,10 @@ class FitSettings:
     tree: TreeShape = TreeShape(60, 7, 10)
 
 
+def _nothing(line: str) -> None:
+    """Say nothing."""
+
+
 def fit(
     target: Target,
     tokenizer: Any,
@@ -54,13 +58,14 @@ def fit(
     prompts: Sequence[str] = (),
     provenance: dict[str, Any] | None = None,
     progress: Progress[Any] = silent,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: Callable[[str], None] = _nothing,
 ) -> dict[str, Any]:
     """Fit a head; out/head gets it in the official layout, out/summary.json the summary that is returned.
 
     sizes: of a new head (those of the pair's own). Under accelerate the first process writes, all train.
     """
-    first = PartialState().is_main_process
+    first = PartialState(cpu=target.device.type == "cpu").is_main_process
+    tell = tell if first else _nothing
     corpus = _corpus(target, tokenizer, settings, out, prompts, provenance or {}, progress, tell)
     tell(_described(corpus))
     if settings.corpus_only:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -31,7 +32,8 @@ class Trainer:
     def __init__(self, target: Target, head: Eagle3Head, corpus: Corpus, settings: TrainSettings, out: Path) -> None:
         require_memory(needed_bytes(target, head.config, settings), target.device)
         dtype = compute_dtype(target.device)
-        fast = target.device.type == "cuda" and dtype == torch.bfloat16
+        compiler = shutil.which("cc") or shutil.which("gcc")  # Triton builds its launchers with one
+        fast = dtype == torch.bfloat16 and compiler is not None
         self.target, self.corpus, self.settings, self.out = target, corpus, settings, out
         # float16 needs its loss scaled; otherwise the objective alone says what is computed in which precision.
         scaled = "fp16" if dtype == torch.float16 else "no"
@@ -43,7 +45,10 @@ class Trainer:
         optimizer = torch.optim.AdamW(
             head.parameters(), lr=settings.rate, betas=(0.9, 0.95), weight_decay=0.0, fused=target.device.type == "cuda"
         )
-        self.objective, self.optimizer = self.accelerator.prepare(objective.train(), optimizer)
+        # Everything is where the target is already; the model is only wrapped for several processes.
+        self.objective, self.optimizer = self.accelerator.prepare(
+            objective.train(), optimizer, device_placement=[False, False]
+        )
         self.head = head
         self.step, self.total, self.seconds = 0, settings.steps, 0.0
         out.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ def silent(items: Iterable[Item], label: str = "", total: int | None = None) -> 
 @dataclass(frozen=True)
 class CorpusSettings:
     """What to write. answer_tokens: when to stop; greedy: share of greedy answers, the others at `temperature`;
-    positions, turn: see WriterSettings; rows: conversations side by side, 0 goes by the device's memory."""
+    positions, turn, beyond: see WriterSettings; rows: conversations side by side, 0 goes by the device's memory."""
 
     answer_tokens: int
     seed: int = 0
@@ -45,8 +45,14 @@ class CorpusSettings:
     greedy: float = 0.6
     temperature: float = 0.8
     rows: int = 0
+    beyond: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.greedy <= 1 or self.temperature < 0 or self.beyond < 0:
+            raise ValueError(
+                f"greedy={self.greedy} must be a share, temperature={self.temperature} and beyond={self.beyond} not "
+                "negative"
+            )
         if self.answer_tokens < 1 or self.positions < 16 or self.turn < 1 or self.rows < 0:
             raise ValueError(
                 f"a corpus needs answer_tokens >= 1, positions >= 16, turn >= 1 and rows >= 0, got {self}: raise them"
@@ -71,7 +77,7 @@ def write_corpus(
     """
     turns = turns_of(tokenizer)
     rows = settings.rows or fitting_rows(target, settings.positions)
-    writer = Writer(target, turns, WriterSettings(rows, settings.positions, settings.turn))
+    writer = Writer(target, turns, WriterSettings(rows, settings.positions, settings.turn, beyond=settings.beyond))
     known = [name for name in SETS if available(name)]
     dropped: Counter[str] = Counter()
     own = EvaluationQuestions(question_texts())

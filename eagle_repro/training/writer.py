@@ -62,13 +62,15 @@ class Conversation:
 class WriterSettings:
     """rows: conversations side by side; positions: tokens of a conversation, prompt included; turn: most tokens that
     a made-up user turn adds to its opening; temperature: of user turns; min_p: tokens less likely than this share of
-    the likeliest are not drawn (min-p sampling, arXiv:2407.01082: top-p without a sort of the vocabulary)."""
+    the likeliest are not drawn (min-p sampling, arXiv:2407.01082: top-p without a sort of the vocabulary); beyond:
+    tokens that are written past the end of an answer, for a head that is also used there (stop="never")."""
 
     rows: int
     positions: int = 448
     turn: int = 96
     temperature: float = 1.0
     min_p: float = 0.05
+    beyond: int = 0
 
 
 def turns_of(tokenizer: Any) -> Turns:
@@ -88,6 +90,7 @@ class Writer:
     """Static buffers of B rows and T positions, and the step that moves all rows on by one token.
 
     cursor (B,): the position to read next. known (B,): tokens written so far. limit (B,): where a user turn is cut.
+    last (B,): the position of the last token.
     """
 
     def __init__(self, target: Target, turns: Turns, settings: WriterSettings) -> None:
@@ -95,7 +98,9 @@ class Writer:
         self.target, self.turns, self.settings = target, turns, settings
         self.cache = target.cache(rows, positions)
         self.tokens = torch.zeros(rows, positions + len(turns.between), dtype=torch.long, device=device)
-        self.cursor, self.known, self.answer, self.limit = torch.zeros(4, rows, dtype=torch.long, device=device)
+        self.cursor, self.known, self.answer, self.limit, self.last = torch.zeros(
+            5, rows, dtype=torch.long, device=device
+        )
         self.temperature = torch.zeros(rows, device=device)
         self.done = torch.ones(rows, dtype=torch.bool, device=device)
         self.finite = torch.ones(rows, dtype=torch.bool, device=device)
@@ -109,7 +114,7 @@ class Writer:
 
         Raises ValueError for a start that leaves no room, NonFiniteLogits.
         """
-        state = [self.tokens, self.cursor, self.known, self.answer, self.limit, self.temperature]
+        state = [self.tokens, self.cursor, self.known, self.answer, self.last]
         self._fill(range(len(self.starts)), starts)
         step = captured(self.step, self.target.device, [*state, self.done, self.finite])
         finished: list[Conversation] = []
@@ -153,7 +158,8 @@ class Writer:
             shared = len(before) if start.ids[: len(before)] == before and not self.fresh[row] else 0
             self.fresh[row] = self.fresh[row] and start.ids[: len(before)] != before
             self.starts[row] = start
-            values.append([min(shared, len(start.ids) - 1), len(start.ids), start.answer, limit])
+            last = self.settings.positions - 1
+            values.append([min(shared, len(start.ids) - 1), len(start.ids), start.answer, limit, last])
         device = self.tokens.device
         index = torch.tensor([row for row, _ in taken], device=device)
         padded = torch.zeros(len(taken), self.tokens.shape[1], dtype=torch.long)
@@ -161,14 +167,14 @@ class Writer:
             padded[place, : len(start.ids)] = torch.tensor(start.ids)
         self.tokens[index] = padded.to(device)
         columns = torch.tensor(values, device=device).T
-        for buffer, column in zip((self.cursor, self.known, self.answer, self.limit), columns, strict=True):
+        for buffer, column in zip((self.cursor, self.known, self.answer, self.limit, self.last), columns, strict=True):
             buffer[index] = column
         self.temperature[index] = torch.tensor([start.temperature for _, start in taken], device=device)
         self.done[index] = False
 
     def step(self) -> None:
         """Read the token at each row's cursor; where the next one is not known, draw and write it."""
-        positions, between = self.settings.positions, self.between.shape[1]
+        between = self.between.shape[1]
         asking = self.answer == 0
         chosen = self._choose(torch.where(asking, self.settings.temperature, self.temperature))
         place = self.cursor + 1
@@ -179,7 +185,9 @@ class Writer:
         self._write(place.unsqueeze(1) + torch.arange(between, device=place.device), self.between, turned)
         self.known.copy_(torch.where(free, place + 1 + turned * (between - 1), self.known))
         self.answer.copy_(torch.where(turned, self.known, self.answer))
-        self.done.logical_or_((free & ~asking & ended) | (place + 1 >= positions))
+        over = torch.minimum(self.last, place + self.settings.beyond)
+        self.last.copy_(torch.where(free & ~asking & ended, over, self.last))
+        self.done.logical_or_(place >= self.last)
         self.cursor.copy_(torch.where(self.done, self.cursor, place))
 
     def _choose(self, temperature: Tensor) -> Tensor:

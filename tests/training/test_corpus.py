@@ -23,6 +23,7 @@ from eagle_repro.training.recipes import find_recipe, recipes
 from eagle_repro.training.write import CorpusSettings, write_corpus
 from eagle_repro.training.writer import Conversation, Start, Turns, Writer, WriterSettings, turns_of
 from tests.engine.tiny import random_target
+from tests.models import stock_choices
 from tests.training.conftest import SMALL
 
 OWN = [name for name, info in SETS.items() if not info.external]
@@ -77,6 +78,23 @@ def test_a_made_up_turn_ends_with_the_templates_words_and_leaves_room_for_the_an
         assert each.answer - 3 <= 3 + settings.turn
         assert len(each.ids) == settings.positions or each.ids[-1] == end
         assert end not in each.ids[each.answer : -1]
+        # Rows that were filled again go on from the first words' cache slots: the answer is the target's all the same.
+        assert stock_choices(target.model, each.ids[: each.answer], each.ids[each.answer :]) == each.ids[each.answer :]
+
+
+@pytest.mark.parametrize("beyond", [0, 3])
+def test_answers_go_so_far_beyond_their_end(beyond: int) -> None:
+    target = random_target()
+    end = next(iter(target.eos_ids))
+    settings = WriterSettings(rows=2, positions=60, beyond=beyond)
+    starts = iter([Start([7 + i, 3], 2, 3.0, "d") for i in range(6)])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        written = list(Writer(target, Turns([], [1]), settings).conversations(starts))
+    ended = [each for each in written if end in each.ids[2:]]
+    assert ended
+    for each in ended:
+        assert len(each.ids) == min(60, each.ids.index(end, 2) + 1 + beyond)
 
 
 def test_a_prompt_without_room_for_an_answer_is_refused(tiny: Pair) -> None:

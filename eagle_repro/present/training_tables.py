@@ -1,0 +1,46 @@
+"""The tables of 10_train_head, each from a record."""
+
+from __future__ import annotations
+
+from eagle_repro.measure import training
+from eagle_repro.measure.records import Record
+from eagle_repro.present.layout import Column, Table, fixed, interval, share, table
+from eagle_repro.present.words import bench_line
+
+__all__ = ["run", "taus"]
+
+
+def taus(record: Record) -> Table:
+    """tau by question set: before training, after it, and with the pair's own head."""
+    rows = []
+    for row in training.gains(record).to_dict("records"):
+        spans = {f"span_{arm}": interval(row[f"tau_{arm}_low"], row[f"tau_{arm}_high"]) for arm in training.ARMS}
+        rows.append(row | spans)
+    names = {"untrained": "before", "trained": "after", "shipped": "the pair's own head"}
+    columns = [Column("group", "set"), Column("domain", "domain"), Column("questions", "questions", right=True)]
+    for arm in training.ARMS:
+        columns += [Column(f"tau_{arm}", names[arm], fixed(2), right=True), Column(f"span_{arm}", "", right=True)]
+    notes = [
+        "tau: tokens a cycle, bonus token included. Brackets: 95% bootstrap over questions.",
+        bench_line(record),
+    ]
+    return table("Tokens a cycle before and after training", rows, tuple(columns), notes)
+
+
+def run(record: Record) -> Table:
+    """Corpus and training in numbers."""
+    done, last = training.fit(record), training.steps(record).iloc[-1]
+    peak = done["peak_bytes"]
+    rows = [
+        {"name": "answer tokens", "value": f"{done['corpus']['answer_tokens']:,}"},
+        {"name": "conversations", "value": f"{done['corpus']['conversations']:,}"},
+        {"name": "answer tokens a second", "value": f"{done['corpus_tokens_per_second']:,.0f}"},
+        {"name": "draft vocabulary covers", "value": share(done["coverage"])},
+        {"name": "training steps", "value": f"{done['steps']:,}"},
+        {"name": "training seconds", "value": f"{done['seconds']:,.0f}"},
+        {"name": "training tokens a second", "value": f"{done['tokens_per_second']:,.0f}"},
+        {"name": "memory peak", "value": f"{peak / 1e9:.1f} GB" if peak else "not counted on a CPU"},
+        {"name": "last loss", "value": f"{last['loss']:.3f}"},
+        {"name": "first drafts that are the target's choice", "value": share(last["accuracy_1"])},
+    ]
+    return table("Training", rows, (Column("name", ""), Column("value", "", right=True)), [bench_line(record)])

@@ -1,0 +1,70 @@
+"""10_train_head: the log of training and every question with every head, each once, and a killed run goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eagle_repro.api import Pair, load_pair
+from eagle_repro.experiments import train_head
+from eagle_repro.experiments.protocol import Protocol, build_protocol
+from eagle_repro.experiments.session import Session
+from eagle_repro.measure import training
+from eagle_repro.measure.records import Record, partial_path
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Pair:
+    return load_pair("tiny", device="cpu")
+
+
+@pytest.fixture
+def protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Protocol:
+    """Two sets and a corpus and training of a second."""
+    corpus, trained = train_head.SMALL
+    few = replace(corpus, answer_tokens=600, positions=48, turn=8, rows=8)
+    short = replace(trained, steps=4, batch_tokens=96, length=48, unrolled=2, log_every=2)
+    monkeypatch.setitem(train_head.FITS, "smoke", (few, short))
+    settings = {"sets": ("chat", "russian"), "new_tokens": 8, "out": str(tmp_path)}
+    return build_protocol({}, {"profile": "smoke"}, settings)
+
+
+def measured(protocol: Protocol, pair: Pair) -> Record:
+    return train_head.measure(Session(train_head.NAME, protocol, pair))
+
+
+def test_steps_and_every_set_with_every_head_are_in_the_record_once(tiny: Pair, protocol: Protocol) -> None:
+    record = measured(protocol, tiny)
+    steps = ["step/2", "step/4", "fit"]
+    texts = [f"{item}/eagle/{arm}/0" for arm in training.ARMS for item in ("chat/chat-00", "russian/russian-00")]
+    assert [row["key"] for row in record.rows] == steps + texts
+    frame = training.taus(record)
+    assert list(zip(frame["set"], frame["head"], strict=True)) == [
+        (name, arm) for name in ("chat", "russian") for arm in training.ARMS
+    ]
+    assert (frame["tau"] >= 1).all()
+    assert training.steps(record)["accuracy_2"].between(0, 1).all()
+    assert training.fit(record)["corpus"]["answer_tokens"] >= 600
+    assert protocol.out not in str(record.rows)
+    texts_of = {row["ids_sha256"] for row in record.rows if row.get("set") == "chat"}
+    assert len(texts_of) == 1  # a head changes how fast a text is written, never the text
+
+
+def test_a_killed_run_goes_on_where_it_stopped(tiny: Pair, protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = train_head.write_text
+
+    def dying(pair: Pair, way: object, item: object, tokens: int) -> object:
+        if getattr(way, "variant", "") == "shipped":
+            raise KeyboardInterrupt
+        return whole(pair, way, item, tokens)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(train_head, "write_text", dying)
+    with pytest.raises(KeyboardInterrupt):
+        measured(protocol, tiny)
+    session = Session(train_head.NAME, protocol, tiny)
+    assert partial_path(session.path).exists() and len(session.partial_rows()) == 3 + 4
+    monkeypatch.setattr(train_head, "write_text", whole)
+    monkeypatch.setattr(train_head, "fit_head", lambda *_: pytest.fail("fitted again"))
+    assert len(measured(protocol, tiny).rows) == 3 + 6

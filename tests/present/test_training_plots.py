@@ -1,0 +1,81 @@
+"""Figures and tables of 10_train_head: no warning, no overlap, in both languages, and words that follow the numbers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Any
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from eagle_repro.measure import training
+from eagle_repro.measure.records import Record
+from eagle_repro.present import console, training_plots, training_tables
+from eagle_repro.present.words import WORDS
+from tests.present.conftest import SETS
+from tests.present.test_plots import said, shown
+
+ACCEPTED = {"untrained": [0, 0, 1], "trained": [2, 3, 2], "shipped": [2, 1, 2]}
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    for step in range(10, 110, 10):
+        accuracy = [0.7 - 0.1 * number - 3 / (step + 5) for number in range(4)]
+        known = {"seconds": step / 5, "rate": 1e-3, "loss": 4 + 50 / step, "entropy": [2.0] * 4, "accuracy": accuracy}
+        yield {"key": f"step/{step}", "what": "step", "step": step, "total": 100, **known}
+    counts = {"answer_tokens": 8000, "conversations": 123}
+    yield {
+        "key": "fit", "what": "fit", "corpus": counts, "corpus_tokens_per_second": 500.0, "coverage": 0.99,
+        "steps": 100, "seconds": 20.0, "tokens_per_second": 3840.0, "peak_bytes": None,
+    }  # fmt: skip
+    for arm, accepted in ACCEPTED.items():
+        for name, (domain, _) in SETS.items():
+            for question in range(2):
+                key = f"{name}/{question}/eagle/{arm}/0"
+                row = {"what": "text", "set": name, "domain": domain, "question": str(question), "variant": arm}
+                yield {"key": key, **row, "accepted": accepted[: 3 - question]}
+
+
+@pytest.fixture(scope="module")
+def record(write: Callable[..., Record]) -> Record:
+    return write("10_train_head", list(rows()), {})
+
+
+@pytest.mark.parametrize("lang", WORDS)
+@pytest.mark.parametrize("figure", [training_plots.curves, training_plots.tau])
+def test_no_label_covers_another_or_leaves_the_figure(record: Record, figure: Any, lang: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        picture = figure(record, lang)
+    assert "2026-01-31" in said(picture)
+    canvas = FigureCanvasAgg(picture.figure)
+    canvas.draw()
+    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown(picture.figure)]
+    for text, box in boxes:
+        assert box.x0 >= 0 and box.y0 >= 0, text
+        assert box.x1 <= picture.figure.bbox.width and box.y1 <= picture.figure.bbox.height, text
+    covered = [(a, b) for (a, one), (b, two) in combinations(boxes, 2) if one.shrunk(0.9, 0.7).overlaps(two)]
+    assert covered == []
+
+
+def test_titles_follow_the_record(record: Record) -> None:
+    assert training_plots.curves(record).finding == (
+        "After 100 steps the head agrees with the target on 67% of first drafts"
+    )
+    assert training_plots.tau(record).finding == "Training takes the head from 1.2 to 3.4 (chat) tokens a cycle"
+
+
+def test_tau_is_counted_by_set_and_head(record: Record) -> None:
+    frame = training.taus(record)
+    assert frame["head"].tolist() == list(training.ARMS) * len(SETS)
+    assert frame.loc[1, "tau"] == pytest.approx((3 + 4 + 3 + 3 + 4) / 5)
+    assert training.gains(record)["tau_gain"].iloc[0] == pytest.approx(3.4 / 1.2 - 1)
+
+
+def test_the_command_line_prints_both_tables(record: Record) -> None:
+    first, second = (table.text() for table in console.of(record))
+    assert "8,000" in first and "not counted on a CPU" in first and "nan" not in first
+    assert "3.40" in second and "torch 2.13.0" in second
+    assert training_tables.taus(record).text() == second
