@@ -11,7 +11,15 @@ from matplotlib.text import Text
 
 from eagle_repro.measure.claims import Run
 from eagle_repro.measure.records import Record
-from eagle_repro.present import chain_plots, lossless_plots, plots, shape_plots, size_plots
+from eagle_repro.present import (
+    chain_plots,
+    domain_plots,
+    lossless_plots,
+    plots,
+    shape_plots,
+    size_plots,
+    training_plots,
+)
 from eagle_repro.present.theme import Picture
 
 #: The point of a number, not of a name such as qwen3-1.7b; and what has a version in it, which keeps all its points.
@@ -33,6 +41,10 @@ FIGURES: dict[str, tuple[str, Callable[[Record, str], Picture]]] = {
     "two_pairs": ("05_target_size", size_plots.pairs),
     "target_size": ("05_target_size", size_plots.speedup_by_size),
     "break_even": ("05_target_size", size_plots.break_even),
+    "domain_tau": ("07_domain", domain_plots.heat_tau),
+    "domain_gains": ("07_domain", domain_plots.gains),
+    "training": ("10_train_head", training_plots.curves),
+    "training_tau": ("10_train_head", training_plots.tau_by_minute),
     "lossless": ("06_lossless", lossless_plots.near_ties),
     "permutation": ("06_lossless", lossless_plots.permutation),
 }

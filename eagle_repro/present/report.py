@@ -23,6 +23,7 @@ from eagle_repro.measure.claims.numbers import UNIT_OF, find
 from eagle_repro.measure.records import Record
 from eagle_repro.present import claim_tables, report_tables
 from eagle_repro.present.gallery import draw
+from eagle_repro.present.layout import Passage
 from eagle_repro.present.numerals import as_stated, interval, number, percent_digits, quantity
 from eagle_repro.present.pages import TEMPLATES, html_page, require_pdf, write_pdf
 from eagle_repro.present.report_facts import facts
@@ -172,19 +173,6 @@ class Report:
         if name == "formula":
             return _bare(claim_tables.formula(residuals(self.claims), self.rows, self.lang))
         return _bare(getattr(claim_tables, name)(rows, self.lang))
-
-
-@dataclass(frozen=True)
-class Passage:
-    """A part of the text, which a notebook shows as such."""
-
-    text: str
-
-    def _repr_markdown_(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return self.text
 
 
 def answers(run: Run, claims: Sequence[Claim], lang: str = "en") -> Passage:
