@@ -40,8 +40,8 @@ SMALL = (
 )
 #: On a CPU the embedded pair shows that all of it runs; what a head can become is what the published record shows.
 BRIEF = (
-    CorpusSettings(answer_tokens=1500, positions=96, turn=16, rows=32),
-    TrainSettings(steps=12, batch_tokens=384, length=96, unrolled=2, warm_up=3, log_every=2, snapshots=2),
+    CorpusSettings(answer_tokens=200, positions=64, turn=8, rows=8),
+    TrainSettings(steps=6, batch_tokens=128, length=64, unrolled=2, warm_up=2, log_every=1),
 )
 LARGE = (CorpusSettings(answer_tokens=12_000_000), TrainSettings(minutes=5, snapshots=8))
 FITS = {"smoke": SMALL, "quick": BRIEF, "full": LARGE, "t4": LARGE}
@@ -141,22 +141,25 @@ def _texts(writer: RecordWriter, pair: Pair, protocol: Protocol, folder: Path, i
 
 
 def _on_the_way(writer: RecordWriter, pair: Pair, protocol: Protocol, folder: Path) -> Iterator[None]:
-    """Every head that was saved on the way, the first and the last one and the pair's own: cycles by question set."""
+    """The heads that were saved on the way, the first and the last one and the pair's own: cycles by question set."""
+    snapshots = sorted((folder / "snapshots").glob("step-*"))
+    if not snapshots:
+        return
     items = read_items(protocol, pair, protocol.tau_questions)
     end = read_log(folder / "log.jsonl")[-1]
     places: dict[str, tuple[Path | None, int | None, float | None]] = {
         "start": (folder / "start", 0, 0.0),
         "shipped": (None, None, None),
     }
-    for place in sorted((folder / "snapshots").glob("step-*")):
+    for place in snapshots:
         seconds = read_json(place / "PROVENANCE.json")["seconds"]
         places[place.name] = (place, int(place.name.removeprefix("step-")), seconds)
     if all(step != end["step"] for _, step, _ in places.values()):
         places["end"] = (folder / "head", end["step"], end["seconds"])
-    for name, (place, step, seconds) in places.items():
+    for name, (head, step, seconds) in places.items():
         if all(writer.has(f"tau/{name}/{chosen}") for chosen in protocol.sets):
             continue
-        with_head = pair_with(pair, place) if place else pair
+        with_head = pair_with(pair, head) if head else pair
         for chosen in protocol.sets:
             key = f"tau/{name}/{chosen}"
             if not writer.has(key):

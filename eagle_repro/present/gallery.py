@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from matplotlib.axis import Axis
 from matplotlib.text import Text
@@ -20,7 +21,7 @@ from eagle_repro.present import (
     size_plots,
     training_plots,
 )
-from eagle_repro.present.theme import Picture
+from eagle_repro.present.theme import Picture, save
 
 #: The point of a number, not of a name such as qwen3-1.7b; and what has a version in it, which keeps all its points.
 DECIMAL = re.compile(r"(?<![\w.-])(\d+)\.(\d+)(?=x\b|[^\w.]|\.(?!\d)|$)")
@@ -64,6 +65,14 @@ class Absent:
 def figure(run: Run, name: str, lang: str = "en") -> Picture | Absent:
     """A figure of the report by name (FIGURES)."""
     return draw(run, name, lang) or Absent(name, FIGURES[name][0])
+
+
+def drawn(function: Callable[[Record], Picture], record: Record, name: str, folder: Path | str) -> Picture | Absent:
+    """The figure of a record, saved and shown by a notebook; where the record holds too little for it, what says so."""
+    try:
+        return save(function(record), name, folder)
+    except ValueError:  # the figures' way to say what a record lacks
+        return Absent(name, record.header["name"])
 
 
 def draw(run: Run, name: str, lang: str) -> Picture | None:
