@@ -76,15 +76,15 @@ def gains(record: Record, lang: str = "en") -> Picture:
 
 def _heat(frame: pd.DataFrame, value: str, form: str, finding: str, record: Record, lang: str) -> Picture:
     """Heads down, groups of questions across; a cell has the value and below it the interval."""
+    frame = frame[frame[value].notna()]
     heads, groups = list(dict.fromkeys(frame["head"])), list(dict.fromkeys(frame["group"]))
     wide = frame.pivot(index="head", columns="group", values=value).loc[heads, groups].astype(float)
     figure, (axes,) = canvas(1.0 + CELL * len(heads))
     scale = Normalize(wide.min().min(), wide.max().max())
     axes.pcolormesh(wide.to_numpy(), cmap=HEAT, norm=scale, edgecolors="white", linewidth=1.5)
     for row in frame.to_dict("records"):
-        if pd.notna(row[value]):
-            place = (groups.index(row["group"]) + 0.5, heads.index(row["head"]) + 0.5)
-            _cell(axes, place, form.format, row[value], row[f"{value}_low"], row[f"{value}_high"], scale)
+        place = (groups.index(row["group"]) + 0.5, heads.index(row["head"]) + 0.5)
+        _cell(axes, place, form.format, row[value], row[f"{value}_low"], row[f"{value}_high"], scale)
     inside = sum(domain_ == "in" and name != domain.IN_DOMAIN for name, domain_ in _domains(frame).items())
     axes.axvline(inside, color=GREY, linewidth=2)
     names = [group_name(group, lang) for group in groups]
@@ -134,5 +134,5 @@ def _largest(frame: pd.DataFrame, lang: str) -> str:
     if not clear:
         return word("gain_none", lang)
     best = max(clear, key=lambda row: abs(row["tau_gain"]))
-    gain = f"{best['tau_gain']:+.2f}".replace("-", "−")
-    return word("gain_finding", lang, left=best["left"], right=best["right"], gain=gain, set=best["group"])
+    key, gain = "gain_more" if best["tau_gain"] > 0 else "gain_fewer", f"{abs(best['tau_gain']):.2f}"
+    return word(key, lang, left=best["left"], right=best["right"], gain=gain, set=best["group"])

@@ -81,8 +81,8 @@ def tau_by_minute(record: Record, lang: str = "en") -> Picture:
     end_labels(axes, ends)
     inside = trained[trained["group"] == groups[0]]
     half = inside[inside["minutes"] >= inside["minutes"].iloc[-1] / 2].iloc[0]
-    values = {"half": f"{half['tau']:.1f}", "half_minutes": f"{half['minutes']:.1f}"}
-    values |= {"end": f"{inside['tau'].iloc[-1]:.1f}", "minutes": f"{inside['minutes'].iloc[-1]:.1f}"}
+    values = {"half": f"{half['tau']:.1f}", "half_minutes": f"{half['minutes']:.2g}"}
+    values |= {"end": f"{inside['tau'].iloc[-1]:.1f}", "minutes": f"{inside['minutes'].iloc[-1]:.2g}"}
     handles = [Line2D([], [], color=GREY, linewidth=0.9, label=word("own_head", lang))] if len(own) else []
     if trained["tau_low"].notna().any():
         handles.append(Line2D([], [], color=COLOUR, label=word("interval", lang)))

@@ -15,7 +15,7 @@ TRAINING: dict[str, dict[str, str]] = {
         "axis_minutes": "minutes of training",
         "axis_tau": "tau: tokens a cycle",
         "own_head": "grey: the pair's own head",
-        "minutes_finding": "After {half_minutes} minutes a cycle gives {half} tokens, after {minutes} minutes {end}",
+        "minutes_finding": "In domain a cycle gives {half} tokens after {half_minutes} minutes and {end} after {minutes}",
     },
     "ru": {
         "training_finding": "После {steps} шагов голова согласна с целью в {percent}% первых черновиков",
@@ -29,6 +29,6 @@ TRAINING: dict[str, dict[str, str]] = {
         "axis_minutes": "минуты обучения",
         "axis_tau": "τ: токенов за цикл",
         "own_head": "серым: своя голова пары",
-        "minutes_finding": "Через {half_minutes} мин цикл даёт {half} токена, через {minutes} мин — {end}",
+        "minutes_finding": "В домене цикл даёт {half} токена через {half_minutes} мин и {end} через {minutes}",
     },
 }
