@@ -100,24 +100,29 @@ def _write_heads(
     before = {row["head"]: row.get("sha256") for row in known if row.get("what") == "head"}
     pairs = {}
     for name in domain.HEADS:
-        row: Row = {"what": "head", "head": name, "here": True}
-        try:
-            folder = head_folder(pair.name, name, protocol.heads)
-            pairs[name] = pair_with(pair, folder)
-            row |= {"sha256": sha256_of(folder / "model.safetensors")} | _training_of(folder)
-        except (OSError, RuntimeError, ValueError) as error:
-            if name == OWN and isinstance(error, FileNotFoundError):
-                pairs[name] = pair
-                row |= {"recipe": "its own"}
-            else:
-                row |= {"here": False, "reason": str(error).strip().partition("\n")[0]}
-        if name in before and before[name] != row.get("sha256"):
+        found, said = _open(pair, name, protocol.heads)
+        if name in before and before[name] != said.get("sha256"):
             raise RecordError(f"head {name} is another one than when {NAME} was begun: start over (--again)")
-        if name in pairs:
-            row["draft_vocabulary"] = pairs[name].head.config.draft_vocabulary
+        row: Row = {"what": "head", "head": name, "here": found is not None, **said}
+        if found is not None:
+            pairs[name] = found
+            row["draft_vocabulary"] = found.head.config.draft_vocabulary
         if name not in before:
             writer.write(f"head/{name}", row)
     return pairs
+
+
+def _open(pair: Pair, name: str, heads: str | None) -> tuple[Pair | None, Row]:
+    """The pair with the head of that name and what is known of its training, or None and the reason."""
+    try:
+        folder = head_folder(pair.name, name, heads)
+    except FileNotFoundError as error:
+        return (pair, {"recipe": "its own"}) if name == OWN else (None, {"reason": str(error)})
+    try:
+        return pair_with(pair, folder), {"sha256": sha256_of(folder / "model.safetensors"), **_training_of(folder)}
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        return None, {"reason": reason.replace(str(folder), folder.name)}  # no folder of this machine in a record
 
 
 def _training_of(folder: Path) -> Row:

@@ -70,7 +70,8 @@ SENTENCES = {
         "mix_opposite": "So training on one kind of text alone did not pay here, not even on that kind.",
         "mix_open": "So this record does not settle what the training mix does.",
         "russian_data": "So the training texts were a cause: Russian answers in the corpus close {percent} of the gap "
-        "between Russian and in-domain English. What is left may be the language, the questions, or too little Russian in the corpus.",
+        "between Russian and in-domain English. What is left may be the language, the questions, or too little Russian "
+        "in the corpus.",
         "russian_language": "So more Russian in the corpus did not help here.",
         "russian_open": "So this record does not settle whether it was the language or the training texts.",
     },
@@ -95,7 +96,8 @@ SENTENCES = {
         "mix_opposite": "Значит, обучение только на одном виде текста здесь не окупилось даже на нём самом.",
         "mix_open": "Значит, эта запись не решает, что делает состав обучающих текстов.",
         "russian_data": "Значит, дело было и в обучающих текстах: русские ответы в корпусе закрывают {percent} разрыва "
-        "между русским и английским своего домена. Остальное может быть делом языка, самих вопросов или того, что русского в корпусе мало.",
+        "между русским и английским своего домена. Остальное может быть делом языка, самих вопросов или того, "
+        "что русского в корпусе мало.",
         "russian_language": "Значит, русский в корпусе здесь не помог.",
         "russian_open": "Значит, эта запись не решает, язык это или обучающие тексты.",
     },

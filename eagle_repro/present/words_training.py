@@ -15,7 +15,7 @@ TRAINING: dict[str, dict[str, str]] = {
         "axis_minutes": "minutes of training",
         "axis_tau": "tau: tokens a cycle",
         "own_head": "grey: the pair's own head",
-        "minutes_finding": "In domain a cycle gives {half} tokens after {half_minutes} minutes and {end} after {minutes}",
+        "minutes_finding": "In domain a cycle gives {half} tokens after {half_minutes} minutes, {end} after {minutes}",
     },
     "ru": {
         "training_finding": "После {steps} шагов голова согласна с целью в {percent}% первых черновиков",
