@@ -19,12 +19,17 @@ QUESTIONS = {
 
 def answers(record: Record, lang: str = "en") -> Passage:
     """What the training mix does with the language held fixed, and what it does for Russian."""
+    return Passage(f"{sections(record, lang)}\n\n*{bench_line(record)}*")
+
+
+def sections(record: Record, lang: str) -> str:
+    """The same as a part of a longer text."""
     said, found = SENTENCES[lang], {each.statement.name: each for each in domain.answers(record)}
     parts = []
     for question, names in QUESTIONS.items():
         lines = [f"- {sentence(found[name], lang)}" for name in names]
         parts.append("\n".join([f"**{said[question]}**", "", *lines, "", conclusion(question, record, lang)]))
-    return Passage("\n\n".join([*parts, f"*{bench_line(record)}*"]))
+    return "\n\n".join(parts)
 
 
 def sentence(answer: domain.Answer, lang: str) -> str:
