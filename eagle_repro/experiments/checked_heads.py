@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from torch.nn import init
@@ -47,7 +48,7 @@ def training() -> None:
     """What the recipes mix, two trainings of one seed and one of another, and the learning rate on its way."""
     for name, recipe in recipes().items():
         print(f"{name}: {sum(map(len, recipe.openings.values()))} openings in {len(recipe.openings)} domains")
-    pair, heads = tiny(), {}
+    pair, heads = tiny(), dict[str, Any]()
     corpus = CorpusSettings(answer_tokens=200, positions=48, turn=8, rows=8)
     with TemporaryDirectory() as place:
         for name, seed in (("first", 0), ("again", 0), ("other", 1)):
