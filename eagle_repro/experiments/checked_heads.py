@@ -49,7 +49,7 @@ def training() -> None:
     for name, recipe in recipes().items():
         print(f"{name}: {sum(map(len, recipe.openings.values()))} openings in {len(recipe.openings)} domains")
     pair, heads = tiny(), dict[str, Any]()
-    corpus = CorpusSettings(answer_tokens=200, positions=48, turn=8, rows=8)
+    corpus = CorpusSettings(answer_tokens=200, positions=48, turn=4, rows=8)
     with TemporaryDirectory() as place:
         for name, seed in (("first", 0), ("again", 0), ("other", 1)):
             short = TrainSettings(steps=3, batch_tokens=96, length=48, unrolled=2, seed=seed)

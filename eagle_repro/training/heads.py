@@ -23,10 +23,15 @@ def draft_vocabulary(counts: NDArray[np.int64], size: int) -> Tensor:
 
     Raises ValueError for a size beyond the vocabulary.
     """
-    if not 1 <= size <= len(counts):
-        raise ValueError(f"a draft vocabulary of {size} asked of {len(counts)} ids: ask for 1 to {len(counts)}")
+    require_draft(size, len(counts))
     best = np.argsort(-counts, kind="stable")[:size]
     return torch.from_numpy(np.sort(best))
+
+
+def require_draft(size: int, vocabulary: int) -> None:
+    """Raise ValueError for a draft vocabulary that is empty or larger than the target's."""
+    if not 1 <= size <= vocabulary:
+        raise ValueError(f"a draft vocabulary of {size} asked of {vocabulary} ids: ask for 1 to {vocabulary}")
 
 
 def new_head(target: Target, sizes: HeadConfig, drafted: Tensor, seed: int) -> Eagle3Head:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from dataclasses import dataclass
 
@@ -79,11 +80,32 @@ def needed_bytes(target: Target, head: HeadConfig, settings: TrainSettings) -> i
     return weights * 18 + tokens * (settings.unrolled * step + once + 16 * head.hidden)
 
 
+def free_memory(device: torch.device) -> int:
+    """Bytes free on a card, after PyTorch has handed back what it keeps of tensors that are gone."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free)
+
+
+def forget_peak(device: torch.device) -> int:
+    """Begin to look for the peak of memory; returns the bytes held now, 0 on a CPU."""
+    if device.type != "cuda":
+        return 0
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def peak_beside(held: int, device: torch.device) -> int | None:
+    """The peak since `forget_peak` beyond the bytes `held`; None on a CPU."""
+    return torch.cuda.max_memory_allocated(device) - held if device.type == "cuda" else None
+
+
 def require_memory(needed: int, device: torch.device) -> None:
     """Raise RuntimeError, before anything is trained, where the card has less memory free than is needed."""
     if device.type != "cuda":
         return
-    free, _ = torch.cuda.mem_get_info(device)
+    free = free_memory(device)
     if needed > free:
         raise RuntimeError(
             f"training needs about {needed / 1e9:.1f} GB and {device} has {free / 1e9:.1f} GB free: give fewer "

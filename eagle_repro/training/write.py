@@ -16,8 +16,10 @@ from eagle_repro.engine.target import Target
 from eagle_repro.sources.questions import SETS, available, prompt_ids, question_texts
 from eagle_repro.training.corpus import Corpus, make_corpus
 from eagle_repro.training.filters import EvaluationQuestions, kept
+from eagle_repro.training.identity import fingerprint, sha256_of_texts
 from eagle_repro.training.recipes import Recipe
-from eagle_repro.training.writer import Conversation, Start, Turns, Writer, WriterSettings, turns_of
+from eagle_repro.training.settings import free_memory
+from eagle_repro.training.writer import Conversation, Start, Turns, Writer, WriterSettings, require_room, turns_of
 
 Item = TypeVar("Item")
 #: Passes items on while it shows how far one is: (items, label, total) -> items.
@@ -73,11 +75,14 @@ def write_corpus(
     """Let the target write a corpus. prompts: user turns of one's own, answered first.
 
     On a CPU a function of the arguments and the number of threads alone. Raises NonFiniteLogits, and ValueError for
-    settings that leave no room for an answer.
+    prompts, or openings of the recipe, that leave no room for an answer: before the first step.
     """
     turns = turns_of(tokenizer)
     rows = settings.rows or fitting_rows(target, settings.positions)
-    writer = Writer(target, turns, WriterSettings(rows, settings.positions, settings.turn, beyond=settings.beyond))
+    asked = WriterSettings(rows, settings.positions, settings.turn, beyond=settings.beyond)
+    for start in every_start(tokenizer, turns, recipe, prompts):
+        require_room(start, turns, asked)
+    writer = Writer(target, turns, asked)
     known = [name for name in SETS if available(name)]
     dropped: Counter[str] = Counter()
     own = EvaluationQuestions(question_texts())
@@ -106,6 +111,8 @@ def write_corpus(
             "shares": recipe.shares,
             "openings": {domain: list(lines) for domain, lines in recipe.openings.items()},
             "own_prompts": len(prompts),
+            "own_prompts_sha256": sha256_of_texts(prompts),
+            "target_fingerprint": fingerprint(target.model.state_dict()),
             "settings": asdict(settings),
             "writer": asdict(writer.settings),
             "evaluation_sets_kept_out": known,
@@ -128,6 +135,21 @@ def _until(good: Iterator[Conversation], into: list[Conversation], answer_tokens
             return
 
 
+def every_start(tokenizer: Any, turns: Turns, recipe: Recipe, prompts: Sequence[str]) -> Iterator[Start]:
+    """Each way a row can begin, once: the prompts of one's own, then all openings of the recipe."""
+    for prompt in prompts:
+        ids = prompt_ids(tokenizer, prompt)
+        yield Start(ids, len(ids), 0.0, "own")
+    for domain, openings in recipe.openings.items():
+        for opening in openings:
+            yield Start(opening_ids(tokenizer, turns, opening), 0, 0.0, domain)
+
+
+def opening_ids(tokenizer: Any, turns: Turns, opening: str) -> list[int]:
+    """The template's first words and the beginning of a user turn, which the target goes on from."""
+    return [*turns.before, *tokenizer(opening, add_special_tokens=False)["input_ids"]]
+
+
 def starts(
     tokenizer: Any, turns: Turns, recipe: Recipe, settings: CorpusSettings, prompts: Sequence[str]
 ) -> Iterator[Start]:
@@ -140,9 +162,9 @@ def starts(
     for prompt in prompts:
         ids = prompt_ids(tokenizer, prompt)
         yield Start(ids, len(ids), heat(), "own")
-    encoded = cache(lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"]))
+    encoded = cache(lambda text: opening_ids(tokenizer, turns, text))
     for domain, opening in recipe.draws(settings.seed):
-        ids = turns.before + encoded(opening)
+        ids = encoded(opening)
         if not ids:  # neither a template nor an opening: any token to begin with
             ids = [dice.randrange(len(tokenizer))]
         yield Start(ids, 0, heat(), domain)
@@ -153,6 +175,6 @@ def fitting_rows(target: Target, positions: int) -> int:
     most = MOST_ROWS[target.device.type]
     if target.device.type != "cuda":
         return most
-    free, _ = torch.cuda.mem_get_info(target.device)
+    free = free_memory(target.device)
     cache = 2 * target.layers * target.kv_heads * target.head_dim * positions * target.dtype.itemsize
     return max(1, min(most, free // 2 // (cache + LOGIT_COPIES * 4 * target.vocabulary)))

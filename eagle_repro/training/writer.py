@@ -86,6 +86,22 @@ def _shared(one: list[int], other: list[int]) -> list[int]:
     return [token for token, _ in pairs]
 
 
+def require_room(start: Start, turns: Turns, settings: WriterSettings) -> None:
+    """Raise ValueError for a start whose user turn, made up to its full length, leaves no room for an answer."""
+    prompt = start.answer or len(start.ids) + settings.turn + len(turns.between)
+    if prompt + 1 < settings.positions:
+        return
+    if start.answer:
+        raise ValueError(
+            f"a prompt of {len(start.ids)} tokens leaves no room for an answer in {settings.positions} positions: "
+            "shorten it, or ask for more positions"
+        )
+    raise ValueError(
+        f"an opening of {len(start.ids)} tokens and a turn of {settings.turn} more leave no room for an answer in "
+        f"{settings.positions} positions: ask for a shorter turn, or for more positions"
+    )
+
+
 class Writer:
     """Static buffers of B rows and T positions, and the step that moves all rows on by one token.
 
@@ -149,12 +165,8 @@ class Writer:
         before = self.turns.before
         values = []
         for row, start in taken:
+            require_room(start, self.turns, self.settings)
             limit = len(start.ids) + self.settings.turn
-            if (start.answer or limit + len(self.turns.between)) + 1 >= self.settings.positions:
-                raise ValueError(
-                    f"a prompt of {len(start.ids)} tokens leaves no room for an answer in {self.settings.positions} "
-                    "positions: shorten it, or ask for more positions"
-                )
             shared = len(before) if start.ids[: len(before)] == before and not self.fresh[row] else 0
             self.fresh[row] = self.fresh[row] and start.ids[: len(before)] != before
             self.starts[row] = start

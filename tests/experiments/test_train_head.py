@@ -24,7 +24,7 @@ def tiny() -> Pair:
 def protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Protocol:
     """Two sets and a corpus and training of a second."""
     corpus, trained = train_head.SMALL
-    few = replace(corpus, answer_tokens=600, positions=48, turn=8, rows=8)
+    few = replace(corpus, answer_tokens=600, positions=48, turn=4, rows=8)
     short = replace(trained, steps=4, batch_tokens=96, length=48, unrolled=2, log_every=2, snapshots=2)
     monkeypatch.setitem(train_head.FITS, "smoke", (few, short))
     settings = {"sets": ("chat", "russian"), "new_tokens": 8, "out": str(tmp_path)}

@@ -10,7 +10,7 @@ from eagle_repro.training.corpus import Corpus
 from eagle_repro.training.recipes import find_recipe
 from eagle_repro.training.write import CorpusSettings, write_corpus
 
-SMALL = CorpusSettings(answer_tokens=1200, seed=3, positions=48, turn=8, rows=8)
+SMALL = CorpusSettings(answer_tokens=1200, seed=3, positions=48, turn=4, rows=8)
 
 
 @pytest.fixture(autouse=True)

@@ -114,7 +114,7 @@ def test_a_corpus_is_a_function_of_its_seed(tiny: Pair, corpus: Corpus) -> None:
 
 
 def test_own_prompts_are_answered_first_and_domains_follow_the_recipe(tiny: Pair) -> None:
-    settings = CorpusSettings(answer_tokens=150, positions=48, turn=8, rows=4)
+    settings = CorpusSettings(answer_tokens=150, positions=48, turn=4, rows=4)
     own = ["Where is the brown hat?", "Who found the bag?"]
     written = write_corpus(tiny.target, tiny.tokenizer, find_recipe("code"), settings, prompts=own)
     assert set(written.provenance["domains"]) == {"code", "own"}
