@@ -16,7 +16,7 @@ from eagle_repro.cli.arguments import build_parser
 from eagle_repro.cli.train import train
 from tests.reading import REPOSITORY
 
-QUICK = "train --pair tiny --device cpu --recipe code --tokens 3e2 --positions 48 --turn 8 --rows 8 --length 48"
+QUICK = "train --pair tiny --device cpu --recipe code --tokens 3e2 --positions 48 --turn 4 --rows 8 --length 48"
 QUICK += " --batch-tokens 96 --steps 3 --unrolled 2 --tau-prompts 1 --tau-tokens 8 --shape 8,3,4 --json"
 
 
@@ -24,6 +24,7 @@ def test_help_has_an_example_that_parses(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     out = capsys.readouterr().out
+    assert "a finished corpus is kept, an unfinished one is begun again" in " ".join(out.split())
     [example] = [line for line in out.splitlines() if "python -m eagle_repro train --pair" in line]
     args = build_parser().parse_args(example.split()[3:])
     assert (args.verb, args.tokens, args.minutes) == (train, 12_000_000, 5)

@@ -20,7 +20,8 @@ def add_parser(parsers: Any, verb: Add, pair: Add, positive: Callable[[str], int
         parsers,
         train,
         "fit a head to a target: corpus, training, tau",
-        "The target writes the corpus itself. Killed and given again, the command goes on where it stopped; under\n"
+        "The target writes the corpus itself. Killed and given again, the command goes on from its last checkpoint: a\n"
+        "finished corpus is kept, an unfinished one is begun again. Under\n"
         "accelerate launch -m eagle_repro train ... several GPUs share the work.",
         "train --pair smollm2-135m --recipe general --out build/general --tokens 12e6 --minutes 5",
     )

@@ -30,8 +30,8 @@ def load_checkpoint(folder: Path, run: dict[str, Any]) -> dict[str, Any] | None:
     if state["run"] != run:
         changed = [name for name in run if state["run"].get(name) != run[name]]
         raise ValueError(
-            f"{path} belongs to a run with other settings ({', '.join(changed) or 'unknown'}): repeat them, or choose "
-            "another output folder"
+            f"{path} belongs to a run with other contents or settings ({', '.join(changed) or 'unknown'}): "
+            "repeat them, or choose another output folder"
         )
     return state
 

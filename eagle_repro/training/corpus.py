@@ -37,6 +37,11 @@ class Corpus:
         ends = np.cumsum(self.rows[:, LENGTH], dtype=np.int64)
         return ends - self.rows[:, LENGTH]
 
+    @cached_property
+    def sha256(self) -> str:
+        """Hex digits over the conversations; what is said about them is left out."""
+        return hashlib.sha256(self.rows.astype("<i4").tobytes() + self.tokens.astype("<i4").tobytes()).hexdigest()
+
     @property
     def train(self) -> NDArray[np.int64]:
         """Numbers of the conversations to train on."""

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
 
 from eagle_repro.engine.checkpoint import HeadConfig
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
 from eagle_repro.sources.paths import in_units, sha256_of
+from eagle_repro.training.checkpoints import load_checkpoint
 from eagle_repro.training.corpus import Corpus, load_corpus, save_corpus
-from eagle_repro.training.heads import draft_vocabulary, head_from, new_head, save_head, write_json
+from eagle_repro.training.heads import draft_vocabulary, head_from, new_head, require_draft, save_head, write_json
+from eagle_repro.training.identity import fingerprint, sha256_of_texts
 from eagle_repro.training.recipes import find_recipe
-from eagle_repro.training.settings import TrainSettings, needed_bytes
+from eagle_repro.training.settings import TrainSettings, needed_bytes, require_memory
 from eagle_repro.training.tau import tau_of
-from eagle_repro.training.train import train
+from eagle_repro.training.train import run_of, train
 from eagle_repro.training.write import CorpusSettings, Progress, silent, write_corpus
+
+#: How long one process waits for another: PyTorch's own 10 minutes are less than a corpus or a measurement takes.
+PATIENCE = timedelta(hours=12)
 
 
 @dataclass(frozen=True)
@@ -62,15 +69,20 @@ def fit(
 ) -> dict[str, Any]:
     """Fit a head; out/head gets it in the official layout, out/summary.json the summary that is returned.
 
-    sizes: of a new head (those of the pair's own). Under accelerate the first process writes, all train.
+    sizes: of a new head (those of the pair's own). Under accelerate the first process writes, all train. Raises, before
+    anything is written, ValueError for settings that do not go together, HeadMismatch or FileNotFoundError for the head
+    to train on from, RuntimeError where memory is short; and ValueError where out holds another run's checkpoint.
     """
-    first = PartialState(cpu=target.device.type == "cpu").is_main_process
+    state = PartialState(cpu=target.device.type == "cpu", timeout=PATIENCE)
+    first = state.is_main_process
+    _require_possible(target, sizes, settings)
     tell = tell if first else _nothing
     corpus = _corpus(target, tokenizer, settings, out, prompts, provenance or {}, progress, tell)
     tell(_described(corpus))
     if settings.corpus_only:
         return {"corpus": corpus.provenance}
     head = _head(target, sizes, corpus, settings)
+    load_checkpoint(out, run_of(target, head, corpus, settings.training, state.num_processes))  # refuses another run's
     counts = corpus.token_counts(target.vocabulary)
     covered = float(counts[head.t2d.cpu().numpy()].sum() / max(1, counts.sum()))
     tell(
@@ -97,6 +109,32 @@ def fit(
     return summary
 
 
+def _require_possible(target: Target, sizes: HeadConfig, settings: FitSettings) -> None:
+    """Raise for what would otherwise show only when the corpus is written, which may take hours."""
+    training, positions = settings.training, settings.corpus.positions
+    if settings.start is not None and settings.draft is not None:
+        raise ValueError("a head that is trained on from keeps its draft vocabulary: leave --draft-vocabulary out")
+    if settings.corpus_only:
+        return
+    if settings.corpus_folder is None and positions > training.length:
+        raise ValueError(
+            f"sequences of {training.length} tokens do not hold conversations of {positions}: give a --length of at "
+            f"least {positions}, or fewer --positions"
+        )
+    if settings.start is not None:
+        config = head_from(settings.start, target).config
+    else:
+        config = replace(sizes, draft_vocabulary=_draft_size(target, sizes, settings))
+    require_memory(needed_bytes(target, config, training), target.device)
+
+
+def _draft_size(target: Target, sizes: HeadConfig, settings: FitSettings) -> int:
+    """Ids that a new head drafts. Raises ValueError for more than the target has, or none."""
+    size = min(sizes.draft_vocabulary, target.vocabulary) if settings.draft is None else settings.draft
+    require_draft(size, target.vocabulary)
+    return size
+
+
 def _corpus(
     target: Target,
     tokenizer: Any,
@@ -108,15 +146,19 @@ def _corpus(
     tell: Callable[[str], None],
 ) -> Corpus:
     folder = settings.corpus_folder or out / "corpus"
-    if settings.corpus_folder is None and not _same_corpus(folder, settings, len(prompts)):
-        if PartialState().is_main_process:
-            tell(f"the target writes {settings.corpus.answer_tokens:,} answer tokens, recipe {settings.recipe}")
-            recipe = find_recipe(settings.recipe)
-            written = write_corpus(
-                target, tokenizer, recipe, settings.corpus, prompts=prompts, provenance=provenance, progress=progress
-            )
-            save_corpus(written, folder)
-        PartialState().wait_for_everyone()
+
+    def write() -> None:
+        if _same_corpus(folder, target, settings, prompts):
+            return
+        tell(f"the target writes {settings.corpus.answer_tokens:,} answer tokens, recipe {settings.recipe}")
+        recipe = find_recipe(settings.recipe)
+        written = write_corpus(
+            target, tokenizer, recipe, settings.corpus, prompts=prompts, provenance=provenance, progress=progress
+        )
+        save_corpus(written, folder)
+
+    if settings.corpus_folder is None:
+        _by_the_first(write)
     corpus = load_corpus(folder)
     if corpus.provenance["vocabulary"] != target.vocabulary:
         raise ValueError(
@@ -126,22 +168,40 @@ def _corpus(
     return corpus
 
 
-def _same_corpus(folder: Path, settings: FitSettings, own_prompts: int) -> bool:
-    """Whether the folder holds the corpus that these settings would write."""
+def _by_the_first(work: Callable[[], None]) -> None:
+    """Let the first process work while the others wait; where it fails, all do, for none would come back to them."""
+    error: Exception | None = None
+    if PartialState().is_main_process:
+        try:
+            work()
+        except Exception as caught:
+            error = caught
+    told = [None if error is None else f"{type(error).__name__}: {error}"]
+    broadcast_object_list(told)
+    if error is not None:
+        raise error
+    if told[0] is not None:
+        raise RuntimeError(f"the first process has failed: {told[0]}")
+
+
+def _same_corpus(folder: Path, target: Target, settings: FitSettings, prompts: Sequence[str]) -> bool:
+    """Whether the folder holds the corpus that this target would write with these settings and prompts."""
     if not (folder / "corpus.json").is_file():
         return False
     said = load_corpus(folder).provenance
-    asked = (settings.recipe, asdict(settings.corpus), own_prompts)
-    return (said["recipe"], said["settings"], said["own_prompts"]) == asked
+    asked = {
+        "recipe": settings.recipe,
+        "settings": asdict(settings.corpus),
+        "own_prompts_sha256": sha256_of_texts(prompts),
+        "target_fingerprint": fingerprint(target.model.state_dict()),
+    }
+    return {name: said.get(name) for name in asked} == asked
 
 
 def _head(target: Target, sizes: HeadConfig, corpus: Corpus, settings: FitSettings) -> Eagle3Head:
     if settings.start is not None:
-        if settings.draft is not None:
-            raise ValueError("a head that is trained on from keeps its draft vocabulary: leave --draft-vocabulary out")
         return head_from(settings.start, target)
-    size = min(settings.draft or sizes.draft_vocabulary, target.vocabulary)
-    drafted = draft_vocabulary(corpus.token_counts(target.vocabulary), size)
+    drafted = draft_vocabulary(corpus.token_counts(target.vocabulary), _draft_size(target, sizes, settings))
     return new_head(target, sizes, drafted, settings.training.seed)
 
 

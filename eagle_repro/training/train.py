@@ -19,15 +19,33 @@ from eagle_repro.training.batches import batches
 from eagle_repro.training.checkpoints import Log, load_checkpoint, save_checkpoint
 from eagle_repro.training.corpus import Corpus
 from eagle_repro.training.heads import save_head
+from eagle_repro.training.identity import fingerprint
 from eagle_repro.training.objective import Losses, Objective, Observer
-from eagle_repro.training.settings import MEASURED, TrainSettings, compute_dtype, needed_bytes, require_memory
+from eagle_repro.training.settings import (
+    MEASURED,
+    TrainSettings,
+    compute_dtype,
+    forget_peak,
+    needed_bytes,
+    peak_beside,
+    require_memory,
+)
 from eagle_repro.training.write import Progress, silent
 
 SETTLED = 10  # steps that compile and warm up, left out when a step is timed
+REMEDY = "lower --rate, or go on in another dtype"
+
+
+def run_of(target: Target, head: Eagle3Head, corpus: Corpus, settings: TrainSettings, processes: int) -> dict[str, Any]:
+    """What a checkpoint must agree with to be gone on from: settings, and the contents that a run begins with."""
+    said = {name: value for name, value in asdict(settings).items() if name not in ("log_every", "snapshots")}
+    contents = {"start": fingerprint(head.state_dict()), "target": fingerprint(target.model.state_dict())}
+    return {**said, **contents, "corpus": corpus.sha256, "processes": processes}
 
 
 class Trainer:
-    """A run: the head in training, its optimiser, and where it stands. total: steps in all, None until known."""
+    """A run: the head in training, its optimiser, and where it stands. total: steps in all, None until known;
+    settled: the seconds at which the steps that count for it began."""
 
     def __init__(self, target: Target, head: Eagle3Head, corpus: Corpus, settings: TrainSettings, out: Path) -> None:
         require_memory(needed_bytes(target, head.config, settings), target.device)
@@ -38,6 +56,7 @@ class Trainer:
         # float16 needs its loss scaled; otherwise the objective alone says what is computed in which precision.
         scaled = "fp16" if dtype == torch.float16 else "no"
         self.accelerator = Accelerator(cpu=target.device.type == "cpu", mixed_precision=scaled)
+        self.run = run_of(target, head, corpus, settings, self.accelerator.num_processes)
         self.observe = Observer(target, head, settings.sequences, settings.length)
         objective = Objective(
             head, settings.unrolled, dtype, compiled=fast if settings.compiled is None else settings.compiled
@@ -50,15 +69,8 @@ class Trainer:
             objective.train(), optimizer, device_placement=[False, False]
         )
         self.head = head
-        self.step, self.total, self.seconds = 0, settings.steps, 0.0
+        self.step, self.total, self.seconds, self.settled = 0, settings.steps, 0.0, 0.0
         out.mkdir(parents=True, exist_ok=True)
-
-    @property
-    def run(self) -> dict[str, Any]:
-        """What a checkpoint must agree with to be gone on from."""
-        said = {name: value for name, value in asdict(self.settings).items() if name not in ("log_every", "snapshots")}
-        counts = self.corpus.provenance["counts"]
-        return {**said, "corpus_tokens": counts["tokens"], "processes": self.accelerator.num_processes}
 
     def resume(self) -> None:
         """Go on from the folder's checkpoint, if it has one."""
@@ -70,10 +82,13 @@ class Trainer:
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         torch.set_rng_state(state["rng"])
-        self.step, self.total, self.seconds = state["step"], state["total"], state["seconds"]
+        self.step, self.total = state["step"], state["total"]
+        self.seconds, self.settled = state["seconds"], state["settled"]
 
     def save(self) -> None:
-        """Write the checkpoint."""
+        """Write the checkpoint. Raises ArithmeticError for weights that nothing can be gone on from with."""
+        if not all(bool(weight.isfinite().all()) for weight in self.head.parameters()):
+            raise ArithmeticError(f"the weights are not finite after step {self.step}: {REMEDY}")
         if self.accelerator.is_main_process:
             scaler = self.accelerator.scaler
             save_checkpoint(
@@ -87,6 +102,7 @@ class Trainer:
                     "step": self.step,
                     "total": self.total,
                     "seconds": self.seconds,
+                    "settled": self.settled,
                 },
             )
 
@@ -101,7 +117,7 @@ class Trainer:
             first=self.step * processes + self.accelerator.process_index,
             stride=processes,
         )
-        mark, settled = time.perf_counter() - self.seconds, 0.0
+        mark = time.perf_counter() - self.seconds
         while self.total is None or self.step < self.total:
             for group in self.optimizer.param_groups:
                 group["lr"] = settings.rate_at(self.step, self.total)
@@ -111,8 +127,8 @@ class Trainer:
                 self._synchronise()
                 now = time.perf_counter() - mark
                 if self.step == MEASURED:
-                    self.total = self._affordable(now, (now - settled) / (MEASURED - SETTLED))
-                settled = now
+                    self.total = self._affordable(now, (now - self.settled) / (MEASURED - SETTLED))
+                self.settled = now
             self.seconds = time.perf_counter() - mark
             yield losses
 
@@ -149,33 +165,38 @@ def train(
 ) -> dict[str, Any]:
     """Train `head` in place to the end of `settings`; out gets checkpoint, log.jsonl and snapshots.
 
-    Returns a summary: steps, seconds, tokens per second, the last losses and accuracies, the peak of memory in bytes.
-    Raises RuntimeError before the first step where memory is short, and ArithmeticError for a loss that is not finite.
+    Returns a summary: steps, seconds, tokens per second, the last losses and accuracies, the peak of memory in
+    bytes beside the target and what else was there. Raises RuntimeError before the first step where memory is short,
+    and ArithmeticError for a loss that is not finite, before a checkpoint is written.
     """
+    own = sum(weight.numel() * weight.element_size() for weight in head.parameters())
+    held = forget_peak(target.device) - own  # the estimate counts the head's weights too
     trainer = Trainer(target, head, corpus, settings, out)
     trainer.resume()
     began, log = trainer.step, Log(out / "log.jsonl", trainer.step)
     row = log.last
     for losses in _shown(trainer, progress):
         last = trainer.step == trainer.total
-        if trainer.step % settings.log_every == 0 or last:
-            row = _row(trainer, losses)
+        logged, kept = (trainer.step % every == 0 or last for every in (settings.log_every, settings.checkpoint_every))
+        if logged or kept:
+            found = _row(trainer, losses)
+        if logged:
+            row = found
             if trainer.accelerator.is_main_process:
                 log.write(row)
-        if trainer.step % settings.checkpoint_every == 0 or last:
+        if kept:
             trainer.save()
         if _is_snapshot(trainer) and trainer.accelerator.is_main_process:
             save_head(head, out / "snapshots" / f"step-{trainer.step:06d}", _provenance(trainer, provenance, row))
     trainer.accelerator.wait_for_everyone()
     tokens = settings.sequences * settings.length * trainer.accelerator.num_processes
-    cuda = target.device.type == "cuda"
     return {
         "steps": trainer.step,
         "steps_before_this_session": began,
         "seconds": trainer.seconds,
         "tokens_per_second": tokens * trainer.step / trainer.seconds if trainer.seconds else None,
         "estimated_bytes": needed_bytes(target, head.config, settings),
-        "peak_bytes": torch.cuda.max_memory_allocated(target.device) if cuda else None,
+        "peak_bytes": peak_beside(held, target.device),
         "last": row,
     }
 
@@ -192,16 +213,14 @@ def _provenance(trainer: Trainer, said: dict[str, Any] | None, row: dict[str, An
 
 def _is_snapshot(trainer: Trainer) -> bool:
     """Whether a head is saved after this step: `snapshots` of them, evenly spread over the run, the last its end."""
-    if not trainer.settings.snapshots or trainer.total is None:
-        return False
-    every = max(1, trainer.total // trainer.settings.snapshots)
-    return trainer.step % every == 0
+    step, total, count = trainer.step, trainer.total, trainer.settings.snapshots
+    return total is not None and step * count // total > (step - 1) * count // total
 
 
 def _row(trainer: Trainer, losses: Losses) -> dict[str, Any]:
     loss = float(losses.total())
     if loss != loss or loss in (float("inf"), float("-inf")):
-        raise ArithmeticError(f"the loss of step {trainer.step} is {loss}: lower --rate, or go on in another dtype")
+        raise ArithmeticError(f"the loss of step {trainer.step} is {loss}: {REMEDY}")
     count = losses.counted.clamp(min=1)
     return {
         "step": trainer.step,
