@@ -165,7 +165,7 @@ class Eagle3Head(nn.Module):
 
     def to_target(self, draft_ids: Tensor) -> Tensor:
         """Target ids of draft ids, any shape."""
-        return draft_ids + self.d2t[draft_ids]
+        return draft_ids + self.d2t.gather(0, draft_ids.flatten()).view_as(draft_ids)
 
 
 def load_head(folder: str | Path, embedding: Tensor, *, rope_theta: float | None = None) -> Eagle3Head:

@@ -12,16 +12,13 @@ from eagle_repro.engine.attention import SlotCache, visibility
 from eagle_repro.engine.cycle import State, causal
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.request import NonFiniteLogits, Request
-from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import read_span
 from eagle_repro.engine.target import Target
 
 PREFILL_CHUNK = 512
 
 
-def prefill(
-    target: Target, head: Eagle3Head | None, requests: Sequence[Request], shape: TreeShape | None, state: State
-) -> list[int]:
+def prefill(target: Target, head: Eagle3Head | None, requests: Sequence[Request], state: State) -> list[int]:
     """Run each row's prompt through target and head; fills the state before the first cycle, gives the first tokens.
 
     The features of a prompt's last position wait for the first cycle, like those of any committed token. Row by row,
@@ -74,7 +71,7 @@ def prefix_pass(start: int, count: int, target: Target) -> tuple[Tensor, Tensor,
     """Positions (1, n), causal mask and span of a pass over positions start..start+count-1."""
     positions = torch.arange(start, start + count, device=target.device).unsqueeze(0)
     span = read_span(start, count)
-    length = torch.tensor([start], device=target.device)
+    length = torch.full((1,), start, device=target.device)  # no copy from the host, which a capture refuses
     return positions, visibility(length, causal(count, target.device), span, target.dtype), span
 
 
