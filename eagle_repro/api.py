@@ -58,8 +58,10 @@ def load_pair(
     """Load a named pair, or a target and a head given as hub ids, Kaggle handles or folders.
 
     device "auto" is the first GPU, else the CPU; dtype "auto" is what the named pair asks for, else bfloat16 from
-    compute capability 8.0 and float16 below it; float32 on a CPU. max_length: most committed tokens of a text.
-    rope_theta overrides the base in the head's config. Raises one clear line for what is missing or does not fit.
+    compute capability 8.0 and float16 below it; float32 on a CPU. stack "auto" is "graph" on a GPU, which captures
+    cycles as CUDA graphs and keeps buffers from text to text, and "eager" elsewhere. max_length: most committed tokens
+    of a text. rope_theta overrides the base in the head's config. Raises one clear line for what is missing or does not
+    fit.
     """
     target_ref, head_ref, label = references(name, target, head)
     where = resolve_device(device)
