@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
@@ -25,6 +25,8 @@ from eagle_repro.training.settings import TrainSettings, needed_bytes, require_m
 from eagle_repro.training.tau import tau_of
 from eagle_repro.training.train import run_of, train
 from eagle_repro.training.write import CorpusSettings, Progress, silent, write_corpus
+
+Result = TypeVar("Result")
 
 #: How long one process waits for another: PyTorch's own 10 minutes are less than a corpus or a measurement takes.
 PATIENCE = timedelta(hours=12)
@@ -91,7 +93,7 @@ def fit(
     )
     said = {**(provenance or {}), "corpus": corpus.provenance, "training": asdict(settings.training)}
     said |= {"start": str(settings.start.name) if settings.start else None, "coverage": covered}
-    before = _saved_tau(target, head, corpus, settings, out / "start", said) if first else None
+    before = _by_the_first(lambda: _saved_tau(target, head, corpus, settings, out / "start", said))
     tell(f"held-out tau at the start: {before}")
     trained = train(target, head, corpus, settings.training, out, progress=progress, provenance=said)
     summary: dict[str, Any] = {**trained, "coverage": covered, "corpus": corpus.provenance["counts"]}
@@ -168,12 +170,13 @@ def _corpus(
     return corpus
 
 
-def _by_the_first(work: Callable[[], None]) -> None:
-    """Let the first process work while the others wait; where it fails, all do, for none would come back to them."""
+def _by_the_first(work: Callable[[], Result]) -> Result | None:
+    """What the first process has worked out while the others, which get None, waited; where it fails, all do."""
+    done: Result | None = None
     error: Exception | None = None
     if PartialState().is_main_process:
         try:
-            work()
+            done = work()
         except Exception as caught:
             error = caught
     told = [None if error is None else f"{type(error).__name__}: {error}"]
@@ -182,6 +185,7 @@ def _by_the_first(work: Callable[[], None]) -> None:
         raise error
     if told[0] is not None:
         raise RuntimeError(f"the first process has failed: {told[0]}")
+    return done
 
 
 def _same_corpus(folder: Path, target: Target, settings: FitSettings, prompts: Sequence[str]) -> bool:

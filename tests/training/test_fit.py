@@ -141,6 +141,10 @@ def test_the_first_process_tells_the_others_before_it_fails(
     with pytest.raises(ValueError, match="leaves no room"):
         fitted(tiny, tmp_path, ["long " * 60])
     assert len(said) == 1 and said[0].startswith("ValueError: a prompt of")
+    monkeypatch.setattr("eagle_repro.training.fit.tau_of", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fitted(tiny, tmp_path)
+    assert said[1:] == [None, "ZeroDivisionError: division by zero"]
 
 
 # --- memory of a card ----------------------------------------------------------------------------------------------
