@@ -21,17 +21,18 @@ from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.chain_vs_tree import TREES
 from eagle_repro.experiments.compared import alternated, write_compared
 from eagle_repro.experiments.cycle_costs import cost_rows
+from eagle_repro.experiments.long_prompts import meaningless
 from eagle_repro.experiments.protocol import Protocol
+from eagle_repro.experiments.published import best_known
 from eagle_repro.experiments.rows import Item, Row, Way, tree_key, write_text
 from eagle_repro.experiments.session import Progress, Session, open_pair, silent
 from eagle_repro.experiments.speedup import read_items
 from eagle_repro.experiments.timing_pairs import free_memory, random_pair, require_memory
 from eagle_repro.measure import sizes
 from eagle_repro.measure.bench import clocks
-from eagle_repro.measure.records import Record, RecordError, RecordWriter, read_record
+from eagle_repro.measure.records import Record, RecordWriter
 from eagle_repro.measure.roofline import weight_bytes
 from eagle_repro.sources.pairs import SHAPES, PairShape
-from eagle_repro.sources.paths import PACKAGE
 
 NAME = "05_target_size"
 #: The trained pair one size up, which is measured beside the first.
@@ -95,18 +96,7 @@ def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
 def timings(record: Record) -> Record:
     """The record whose timing-only pairs are to be shown: this one, or where it timed no published shape, the one under
     results/ that timed the most of them."""
-    published = (PACKAGE.parent / "results").glob(f"*/{NAME}.jsonl")
-    others = [found for found in map(_readable, sorted(published)) if found is not None]
-    counts = [len(sizes.timed_shapes(each) & SHAPES.keys()) for each in (record, *others)]
-    return record if counts[0] else (record, *others)[counts.index(max(counts))]
-
-
-def _readable(path: Path) -> Record | None:
-    try:
-        record = read_record(path)
-    except RecordError:
-        return None
-    return record if record.complete else None
+    return best_known(record, lambda each: len(sizes.timed_shapes(each) & SHAPES.keys()))
 
 
 def _write_larger(
@@ -181,9 +171,7 @@ def _time_shapes(writer: RecordWriter, protocol: Protocol, device: str, stack: s
 
 def _time_tree(pair: Pair, tree: TreeShape, plan: Plan) -> Iterator[tuple[str, Row]]:
     """Phase and row of a plain step, the phases of a cycle, and a cycle that is not interrupted to time them."""
-    # Ids of no meaning: what a pass costs does not depend on them.
-    prompt = [1 + place % (pair.target.vocabulary - 1) for place in range(plan.context)]
-    item = Item("timing", "0", prompt)
+    item = Item("timing", "0", meaningless(pair.target.vocabulary, plan.context))
     named = {"what": "timing", "depth": tree.depth, "top_k": tree.top_k}
     for _, row in cost_rows(pair, [item], [tree], cycles=plan.cycles, rounds=1):
         yield row["phase"], row | named | {"nodes": 1 if row["phase"] == "plain" else tree.total_tokens}
