@@ -36,6 +36,8 @@ BUDGETS: dict[str, dict[str, int]] = {
         "04_chain_vs_tree": 100,
         "05_target_size": 10,
         "06_lossless": 200,
+        "08_stack": 120,
+        "09_batch_context": 60,
         "10_train_head": 120,
         "11_report": 20,
     },

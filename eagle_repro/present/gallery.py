@@ -11,7 +11,7 @@ from matplotlib.text import Text
 
 from eagle_repro.measure.claims import Run
 from eagle_repro.measure.records import Record
-from eagle_repro.present import chain_plots, lossless_plots, plots, shape_plots, size_plots
+from eagle_repro.present import chain_plots, lossless_plots, plots, scaling_plots, shape_plots, size_plots, stack_plots
 from eagle_repro.present.theme import Picture
 
 #: The point of a number, not of a name such as qwen3-1.7b; and what has a version in it, which keeps all its points.
@@ -35,6 +35,11 @@ FIGURES: dict[str, tuple[str, Callable[[Record, str], Picture]]] = {
     "break_even": ("05_target_size", size_plots.break_even),
     "lossless": ("06_lossless", lossless_plots.near_ties),
     "permutation": ("06_lossless", lossless_plots.permutation),
+    "stack_steps": ("08_stack", stack_plots.steps),
+    "stack_gains": ("08_stack", stack_plots.gains),
+    "batches": ("09_batch_context", scaling_plots.batches),
+    "contexts": ("09_batch_context", scaling_plots.contexts),
+    "scaling_timing": ("09_batch_context", scaling_plots.timing),
 }
 
 
