@@ -63,7 +63,7 @@ CONTEXTS = (300, 1000, 2000, 4000, 8000, 16_000)
 SMALL, PUBLISHED = SMALL_SHAPES[0], SHAPES["qwen3-1.7b"]
 PLANS = {
     "smoke": Plan((1, 2), (100, 300), TREES[1:], pool=2, longest=100, asked=1, tokens=8, shape=SMALL, cycles=2),
-    "quick": Plan((1, 2), (100, 300), TREES[1:], pool=4, longest=100, asked=2, tokens=24, shape=SMALL, cycles=4),
+    "quick": Plan((1, 2), (100, 300), TREES[1:], pool=2, longest=100, asked=2, tokens=12, shape=SMALL, cycles=2),
     "full": Plan((1, 2, 4, 8, 16, 32, 64), CONTEXTS, TREES, pool=128, longest=256, asked=8, tokens=96,
                  shape=PUBLISHED, cycles=40),
     "t4": Plan((1, 2, 4, 8, 16), CONTEXTS[:4], TREES, pool=16, longest=256, asked=4, tokens=64,

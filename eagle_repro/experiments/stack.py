@@ -39,17 +39,19 @@ NAME, SHAPES_RECORD = "08_stack", "03_tree_shape"
 
 @dataclass(frozen=True)
 class Plan:
-    """trees: timed beside those that texts are written with; shape: of the timing-only pair."""
+    """trees: timed beside those that texts are written with; shape: of the timing-only pair; tokens: of an answer, no
+    more than the protocol's."""
 
     trees: tuple[tuple[int, int, int], ...]
     shape: PairShape
     watching: Watching
+    tokens: int = 192
 
 
 PUBLISHED = SHAPES["qwen3-1.7b"]
 PLANS = {
-    "smoke": Plan((), SMALL_SHAPES[0], Watching(cycles=2, turns=1, context=132, tokens=8)),
-    "quick": Plan((), SMALL_SHAPES[0], Watching(cycles=6, turns=1, context=160, tokens=16)),
+    "smoke": Plan((), SMALL_SHAPES[0], Watching(cycles=2, turns=1, context=132, tokens=8), tokens=16),
+    "quick": Plan((), SMALL_SHAPES[0], Watching(cycles=4, turns=1, context=160, tokens=8), tokens=24),
     "full": Plan(((60, 2, 10),), PUBLISHED, Watching(cycles=100, turns=2, context=320, tokens=64)),
     "t4": Plan(((60, 2, 10),), PUBLISHED, Watching(cycles=50, turns=2, context=320, tokens=64)),
 }
@@ -130,7 +132,9 @@ def _measure_pair(
     prompts = prompts_of(pair, in_domain(protocol.sets), plan.watching.prompt)
     for _ in progress(_costs(writer, pair, prompts, list(trees.values()), plan), f"{pair.stack}, cycles", None):
         pass
-    chosen = replace(protocol, questions=protocol.sweep_questions, repeats=1)  # what varies are the questions
+    tokens = min(protocol.new_tokens, plan.tokens)
+    # What varies are the questions.
+    chosen = replace(protocol, questions=protocol.sweep_questions, new_tokens=tokens, repeats=1)
     items = read_items(chosen, pair)
     ways: dict[Way, str | None] = {Way("plain", pair.stack): None}
     ways |= {Way("eagle", f"{pair.stack} {name}", tree): name for name, tree in trees.items()}
