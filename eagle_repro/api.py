@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
@@ -9,6 +10,7 @@ from typing import Any, overload
 import torch
 
 from eagle_repro.engine.accept import Sampling
+from eagle_repro.engine.adaptive import CANDIDATES
 from eagle_repro.engine.generate import Generation, Request, run_batch
 from eagle_repro.engine.head import Eagle3Head, load_head
 from eagle_repro.engine.ids import is_row, is_whole, token_ids
@@ -56,8 +58,10 @@ def load_pair(
     """Load a named pair, or a target and a head given as hub ids, Kaggle handles or folders.
 
     device "auto" is the first GPU, else the CPU; dtype "auto" is what the named pair asks for, else bfloat16 from
-    compute capability 8.0 and float16 below it; float32 on a CPU. max_length: most committed tokens of a text.
-    rope_theta overrides the base in the head's config. Raises one clear line for what is missing or does not fit.
+    compute capability 8.0 and float16 below it; float32 on a CPU. stack "auto" is "graph" on a GPU, which captures
+    cycles as CUDA graphs and keeps buffers from text to text, and "eager" elsewhere. max_length: most committed tokens
+    of a text. rope_theta overrides the base in the head's config. Raises one clear line for what is missing or does not
+    fit.
     """
     target_ref, head_ref, label = references(name, target, head)
     where = resolve_device(device)
@@ -185,34 +189,36 @@ def generate(  # type: ignore[misc]  # the overloads tell a text from a batch an
     prompt_ids: list[int] | list[list[int]],
     *,
     method: str = "eagle",
-    shape: TreeShape | None = None,
+    shape: TreeShape | Sequence[TreeShape] | None = None,
     max_new_tokens: int = 192,
     sampling: Sampling | None = None,
     stop: str = "eos",
     record_trees: bool = False,
     instrument: bool = False,
 ) -> Generation | list[Generation]:
-    """Write up to max_new_tokens after prompt_ids with one of the methods "plain", "eagle", "chain", "hf".
+    """Write up to max_new_tokens after prompt_ids with a method: "plain", "eagle", "chain", "adaptive" or "hf".
 
     The ids are those that the target alone would have written. prompt_ids: one prompt, or a list of prompts that are
     decoded side by side and give a list. stop: "eos" ends at any id that the target's generation config declares,
     "never" goes on to exactly max_new_tokens. record_trees keeps every cycle's tree; instrument fills the phase times
     of cycles, at the price of waiting for the device after each phase; "hf" has neither. shape defaults to TreeShape();
-    "chain" uses its depth alone. Sampled rows of a batch draw different noise.
+    "chain" uses its depth alone; "adaptive" takes candidates, by default engine.adaptive.CANDIDATES, and picks one or a
+    plain step for every cycle. Sampled rows of a batch draw different noise.
 
     Raises ValueError in one line for what cannot be carried out, before any pass; NonFiniteLogits as soon as the
     target's logits are not finite.
     """
-    for name, value, kind in (("shape", shape, TreeShape), ("sampling", sampling, Sampling)):
-        if value is not None and not isinstance(value, kind):
-            raise ValueError(f"{name} must be a {kind.__name__}, got {value!r}")
-    shape = shape or TreeShape()
+    if sampling is not None and not isinstance(sampling, Sampling):
+        raise ValueError(f"sampling must be a Sampling, got {sampling!r}")
+    candidates = _candidates(pair, method, shape)
+    first = candidates[0]
     batched = _is_batch(prompt_ids)
     requests = [
         Request(
             prompt=token_ids(prompt, pair.target.vocabulary),
             method=method,
-            shape=TreeShape.chain(shape.depth) if method == "chain" else shape,
+            shape=TreeShape.chain(first.depth) if method == "chain" else first,
+            candidates=candidates,
             max_new_tokens=max_new_tokens,
             max_length=pair.max_length,
             sampling=sampling or Sampling(),
@@ -224,6 +230,19 @@ def generate(  # type: ignore[misc]  # the overloads tell a text from a batch an
     ]
     texts = run_batch(pair.target, pair.head, requests, clock(pair.device), pair.launcher)
     return texts if batched else texts[0]
+
+
+def _candidates(pair: Pair, method: str, shape: Any) -> tuple[TreeShape, ...]:
+    """The shapes that a method may draft: those given, or the default ones that the head can serve."""
+    if shape is None:
+        usual = CANDIDATES if method == "adaptive" else (TreeShape(),)
+        return tuple(each for each in usual if each.top_k <= pair.head.config.draft_vocabulary) or usual
+    shapes = tuple(shape) if method == "adaptive" and isinstance(shape, (list, tuple)) else (shape,)
+    wrong = [each for each in shapes if not isinstance(each, TreeShape)]
+    if wrong or not shapes:
+        needed = "a TreeShape, or a list of them" if method == "adaptive" else "a TreeShape"
+        raise ValueError(f"shape must be {needed}, got {wrong[0] if wrong else shape!r}")
+    return shapes
 
 
 def _is_batch(prompt_ids: Any) -> bool:

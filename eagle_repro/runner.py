@@ -36,6 +36,7 @@ BUDGETS: dict[str, dict[str, int]] = {
         "04_chain_vs_tree": 100,
         "05_target_size": 10,
         "06_lossless": 200,
+        "07_domain": 90,
         "08_stack": 120,
         "09_batch_context": 60,
         "10_train_head": 120,
@@ -242,7 +243,7 @@ def _find(folder: Path, name: str) -> str:
 
 def _absolute(name: str, value: Any) -> Any:
     """Folders as the kernel needs them, which works elsewhere; names stay names."""
-    if name.lower() in ("out", "records", "target", "head") and isinstance(value, str):
+    if name.lower() in ("out", "records", "target", "head", "heads", "training") and isinstance(value, str):
         path = Path(value).expanduser()
         return str(path.resolve()) if path.exists() or name.lower() == "out" else value
     return value

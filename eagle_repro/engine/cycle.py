@@ -92,25 +92,33 @@ def cycle(
     span: int,
     sampling: Sampling,
     launch: Launch = at_once,
+    *,
+    catch: bool = False,
 ) -> tuple[DraftTree, Accepted]:
     """Draft a tree, verify it in one target pass, accept the path the target agrees with, commit it.
 
-    shape None is plain decoding: the tree is its root, and no head is needed. span: cache slots that passes read, at
-    least length + shape.slots.
+    shape None is a plain step: the tree is its root. With a head, its features are kept for a later tree; catch: the
+    head sees beforehand what it has not seen, and makes room. span: cache slots that passes read, at least length +
+    shape.slots.
     """
 
     def drafted() -> DraftTree:
-        return root_tree(state.root) if shape is None or head is None else draft(head, state, shape, span)
+        if shape is not None and head is not None:
+            return draft(head, state, shape, span)
+        if catch and head is not None:
+            catch_up(head, state, span)
+            state.pending.mul_(~state.active)
+        return root_tree(state.root)
 
     def verified() -> tuple[Tensor, Tensor, Tensor | None]:
-        logits, features = verify(target, state, tree, span, features=shape is not None)
+        logits, features = verify(target, state, tree, span, features=head is not None)
         choices = choose(logits, sampling, node_noise(state, tree))
         return choices, finite_choices(logits, choices), features
 
     tree = launch("draft", drafted)
     choices, finite, features = launch("verify", verified)
     accepted = launch("accept", lambda: accept(tree, choices, finite, levels=shape.levels if shape else 0))
-    launch("commit", lambda: commit(state, features, accepted))
+    launch("commit", lambda: commit(state, features, accepted, caught_up=shape is not None))
     return tree, accepted
 
 
@@ -207,22 +215,33 @@ def node_noise(state: State, tree: DraftTree) -> Tensor | None:
     return pick_rows(state.noise, tree.depths)
 
 
-def commit(state: State, features: Tensor | None, accepted: Accepted) -> None:
-    """Keep the accepted path: its cache slots in line, its features for the head, the next root."""
+def commit(state: State, features: Tensor | None, accepted: Accepted, *, caught_up: bool = True) -> None:
+    """Keep the accepted path: its cache slots in line, its features for the head, the next root.
+
+    caught_up: the head has seen what was pending, as drafting makes it; else the features of this one token wait behind
+    the others, and there must be room for them.
+    """
+    committed = accepted.count + 1  # the root and the accepted tokens
     if features is not None:
         rows = torch.arange(accepted.path.shape[1], device=state.length.device)
         length = state.length.unsqueeze(1)
-        state.target_cache.move(length + accepted.path, length + rows)
-        kept = pick_rows(features, accepted.path)
+        if caught_up:
+            state.target_cache.move(length + accepted.path, length + rows)
+            state.pending.mul_(~state.active)
         # A state may have room for deeper trees than this one.
-        pending, followers = state.features[:, : len(rows)], state.followers[:, : len(rows)]
-        pending.copy_(torch.where(state.active.view(-1, 1, 1), kept, pending))
-        followers.copy_(torch.where(state.active.unsqueeze(1), accepted.emitted, followers))
-    committed = accepted.count + 1  # the root and the accepted tokens
+        places = state.pending.unsqueeze(1) + rows if not caught_up else rows.expand_as(accepted.path)
+        _put(state.features, places, pick_rows(features, accepted.path), state.active)
+        _put(state.followers.unsqueeze(-1), places, accepted.emitted.unsqueeze(-1), state.active)
+        state.pending.add_(committed * state.active)
     following = accepted.emitted.gather(1, accepted.count.unsqueeze(1)).squeeze(1)
     state.root.copy_(torch.where(state.active, following, state.root))
-    state.pending.copy_(torch.where(state.active, committed, state.pending))
     state.length.add_(committed * state.active)
+
+
+def _put(buffer: Tensor, places: Tensor, values: Tensor, active: Tensor) -> None:
+    """Write values (B, m, W) to places (B, m) of the active rows of a buffer (B, M, W)."""
+    index = places.clamp(max=buffer.shape[1] - 1).unsqueeze(-1).expand(-1, -1, buffer.shape[2])
+    buffer.scatter_(1, index, torch.where(active.view(-1, 1, 1), values, buffer.gather(1, index)))
 
 
 def causal(tokens: int, device: torch.device) -> Tensor:

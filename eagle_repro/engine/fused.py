@@ -3,7 +3,8 @@
 On a small batch a pass is a row of short kernels, and what starts them costs as much as what they do. So projections
 that read the same input are joined, the residual stream is added to in place by the projection that ends a block, keys
 are rotated together with queries, and rotary tables are made once a pass. The stock model's parameters become views of
-the joined storage: nothing is kept twice, and the stock forward gives what it gave.
+the joined storage: but for the norms of single heads nothing is kept twice, and the stock forward gives what it gave.
+Weights must not change afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class FusedDecoder:
         tokens, positions (B, n); mask folded, (B, 1, heads / kv_heads * n, span); cache set with at().
         """
         batch, count = tokens.shape
-        embedded = F.embedding(tokens, self.embedding)
+        embedded = rows_of(self.embedding, tokens)
         x = embedded.flatten(0, 1)  # (B * n, H), added to in place
         cos, sin = self.rotary(embedded, positions)
         tables = self._tables(torch.stack((cos, signed(sin))))
@@ -67,9 +68,8 @@ class FusedDecoder:
         if self.norms is None:
             return repeat(tables)
         # A head's norm is multiplied in: w * x * cos + roll(w * x) * sin = x * (w * cos) + roll(x) * (roll(w) * sin).
-        norms = torch.stack(
-            (self.norms, self.norms.roll(self.norms.shape[-1] // 2, -1)), dim=1
-        )  # (layers, 2, heads, d)
+        rolled = self.norms.roll(self.norms.shape[-1] // 2, -1)
+        norms = torch.stack((self.norms, rolled), dim=1)  # (layers, 2, heads + 2 kv_heads, d)
         if tables.shape[1] * tables.shape[2] > AT_ONCE:
             return (norm[:, None, None] * tables for norm in norms)
         return (norms[:, :, None, None] * tables).unbind(0)
@@ -83,19 +83,25 @@ class FusedHead:
         self.head = head
         self.block = _Attention(layer.self_attn, config.heads, config.kv_heads, config.head_dim**-0.5)
         self.mlp = _Mlp(layer.mlp)
-        self.tables = torch.empty(0, 2 * config.head_dim, device=head.d2t.device)
+        self.all_tables = [torch.empty(0, 2 * config.head_dim, device=head.d2t.device)]
+
+    @property
+    def tables(self) -> Tensor:
+        """Cosines and signed sines of positions 0, 1, ...: (positions, 2 * d)."""
+        return self.all_tables[-1]
 
     def reach(self, positions: int) -> None:
-        """Have rotary tables for positions 0..positions-1: (positions, 2 * d)."""
+        """Have tables for positions 0..positions-1. Shorter ones are kept: captured graphs read where they are."""
         if len(self.tables) < positions:
-            tables = self.head.rotary(torch.arange(positions, device=self.tables.device).unsqueeze(0))
-            self.tables = tables[:, 0].transpose(0, 1).flatten(1).contiguous()
+            longer = torch.arange(max(positions, 2 * len(self.tables)), device=self.tables.device)
+            tables = self.head.rotary(longer.unsqueeze(0))
+            self.all_tables.append(tables[:, 0].transpose(0, 1).flatten(1).contiguous())
 
     def __call__(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
         layer = self.head.midlayer
-        embedded = F.embedding(tokens, self.head.embedding)
+        embedded = rows_of(self.head.embedding, tokens)
         x = torch.cat((layer.input_layernorm(embedded), layer.hidden_norm(hidden)), dim=-1)
-        tables = F.embedding(positions, self.tables).unflatten(-1, (2, -1)).movedim(-2, 0)
+        tables = rows_of(self.tables, positions).unflatten(-1, (2, -1)).movedim(-2, 0)
         tables = self.block.by_head(tables)
         out = self.block.attend(x.flatten(0, 1), tables, fold_mask(mask, self.block.groups), cache, 0)
         hidden = torch.addmm(hidden.flatten(0, 1), out, self.block.out.t())
@@ -160,12 +166,13 @@ class _Attention:
 
 class _Mlp:
     def __init__(self, mlp: Any) -> None:
-        self.gate_up, _ = join((mlp.gate_proj, mlp.up_proj))
+        joined, _ = join((mlp.gate_proj, mlp.up_proj))
+        self.gate_up = joined.unflatten(0, (2, -1)).transpose(1, 2)  # (2, H, mlp)
         self.down: Tensor = mlp.down_proj.weight
 
     def activated(self, x: Tensor) -> Tensor:
         """What the last projection reads, (B * n, mlp), from normed inputs (B * n, H)."""
-        gate, up = F.linear(x, self.gate_up).chunk(2, dim=-1)
+        gate, up = torch.matmul(x, self.gate_up)  # one batched product, so that both halves lie in a row
         return F.silu(gate).mul_(up)
 
 
@@ -176,6 +183,11 @@ class _Layer:
         self.input_norm, self.mlp_norm = _Norm(layer.input_layernorm), _Norm(layer.post_attention_layernorm)
         self.block = _Attention(layer.self_attn, heads, kv_heads, layer.self_attn.scaling)
         self.mlp = _Mlp(layer.mlp)
+
+
+def rows_of(table: Tensor, ids: Tensor) -> Tensor:
+    """Rows (B, n, W) of a table (N, W) by ids (B, n). A gather: an embedding's kernel takes four times as long."""
+    return table.gather(0, ids.reshape(-1, 1).expand(-1, table.shape[1])).view(*ids.shape, -1)
 
 
 def signed(sin: Tensor) -> Tensor:

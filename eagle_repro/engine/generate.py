@@ -11,14 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagle_repro.engine.adaptive import Chooser
 from eagle_repro.engine.attention import attention_of
 from eagle_repro.engine.cycle import State
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.prefill import draw_noise, prefill, raise_non_finite
 from eagle_repro.engine.request import Cycle, Generation, NonFiniteLogits, Request, Text
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import BUCKET, Eager, no_mark, read_span
+from eagle_repro.engine.stacks import BUCKET, Batch, Eager, no_mark, read_span
 from eagle_repro.engine.target import Target
+from eagle_repro.engine.tree import DraftTree, score_ranks
 
 __all__ = ["Cycle", "Generation", "NonFiniteLogits", "Request", "run", "run_batch"]
 
@@ -52,34 +54,44 @@ def run_batch(
     request, stack = requests[0], stack or Eager()
     if request.method == "hf":
         return [_stock(target, each, clock) for each in requests]
-    head = head if request.method != "plain" else None
-    shape = request.shape if head is not None else None
-    longest, slots = max(len(each.prompt) + each.budget for each in requests), shape.slots if shape else 2
-    start, captured = clock(), stack.capture_s
-    rows = shape.levels + 1 if shape else 1
+    with stack.taken():
+        return _write(target, head if request.shapes else None, requests, clock, stack)
+
+
+def _write(
+    target: Target, head: Eagle3Head | None, requests: Sequence[Request], clock: Callable[[], float], stack: Eager
+) -> list[Generation]:
+    request = requests[0]
+    longest = max(len(each.prompt) + each.budget for each in requests)
+    slots = max((shape.slots for shape in request.shapes), default=2)
+    rows = max((shape.levels + 1 for shape in request.shapes), default=1)
+
+    def now() -> float:
+        """The clock, stopped while the stack makes something ready."""
+        return clock() - stack.capture_s
+
+    captured, start = stack.capture_s, now()
     sampled = not request.sampling.greedy
     state = stack.state(target, head, len(requests), read_span(longest, slots), rows, sampled=sampled)
-    first = prefill(target, head, requests, shape, state)
-    shortest = min(len(each.prompt) for each in requests)
-    spans = range(read_span(shortest, slots), read_span(longest, slots) + 1, BUCKET)
-    stack.prepare(target, head, state, shape, spans, request.sampling)
+    first = prefill(target, head, requests, state)
     texts = [Text(each, target.eos_ids) for each in requests]
     for text, token in zip(texts, first, strict=True):
         text.extend([token])
     _retire(state, texts)
-    captured = stack.capture_s - captured
-    prefilled = clock()
-    decoding = _Decoding(target, head, state, shape, requests, texts, stack, clock)
+    decoding = _Decoding(Batch(target, head, state, request.sampling), slots, requests, texts, stack, clock)
+    if any(text.stop_reason is None for text in texts):
+        decoding.prepare(longest)
+    prefilled = now()
     ended = {row: prefilled for row, text in enumerate(texts) if text.stop_reason is not None}
     while len(ended) < len(texts):
         decoding.step()
-        now = [row for row, text in enumerate(texts) if text.stop_reason is not None and row not in ended]
-        if now:
+        over = [row for row, text in enumerate(texts) if text.stop_reason is not None and row not in ended]
+        if over:
             _retire(state, texts)
-            ended |= dict.fromkeys(now, clock())
-    prefill_s = prefilled - start - captured
+            ended |= dict.fromkeys(over, now())
+    captured = stack.capture_s - captured
     return [
-        Generation(text.ids, text.stop_reason or "", cycles, prefill_s, ended[row] - prefilled, captured)
+        Generation(text.ids, text.stop_reason or "", cycles, prefilled - start, ended[row] - prefilled, captured)
         for row, (text, cycles) in enumerate(zip(texts, decoding.cycles, strict=True))
     ]
 
@@ -91,12 +103,10 @@ def _retire(state: State, texts: Sequence[Text]) -> None:
 
 @dataclass
 class _Decoding:
-    """A batch under way."""
+    """A batch under way. slots: cache slots that a cycle may touch, of whichever tree."""
 
-    target: Target
-    head: Eagle3Head | None
-    state: State
-    shape: TreeShape | None
+    batch: Batch
+    slots: int
     requests: Sequence[Request]
     texts: Sequence[Text]
     stack: Eager
@@ -104,37 +114,64 @@ class _Decoding:
 
     def __post_init__(self) -> None:
         self.cycles: list[list[Cycle]] = [[] for _ in self.texts]
+        self.request = self.requests[0]
+        self.chooser: Chooser | None = None
+        self.pending = 1  # of the state, in the row where most waits
+
+    def prepare(self, longest: int) -> None:
+        """Have the stack make ready the cycles of all lengths up to `longest`; learn what the candidates take."""
+        first = max(len(each.prompt) for each in self.requests)  # no cycle reads less, and less would cut a row short
+        spans = range(read_span(first, self.slots), read_span(longest, self.slots) + 1, BUCKET)
+        plain = () if self.request.method in ("eagle", "chain") else (None,)
+        shapes: tuple[TreeShape | None, ...] = (*plain, *self.request.shapes)
+        for shape in shapes:
+            self.stack.prepare(self.batch, shape, spans, apart=self.request.instrument)
+        if self.request.method == "adaptive":
+            seconds = {shape: self.stack.seconds(self.batch, shape, spans[0], self.clock) for shape in shapes}
+            self.chooser = Chooser(seconds)
 
     def step(self) -> None:
         """One cycle of every row that has not ended."""
-        request, shape = self.requests[0], self.shape
         # The newest token is the root and not committed yet.
         contexts = {row: len(self.requests[row].prompt) + len(text.ids) - 1 for row, text in enumerate(self.texts)}
         longest = max(contexts.values())  # of rows that have ended too: their passes go on, for nobody
         contexts = {row: context for row, context in contexts.items() if self.texts[row].stop_reason is None}
+        shape = self.chooser.pick() if self.chooser else next(iter(self.request.shapes), None)
         for row, context in contexts.items():
-            draw_noise(self.state, request.sampling, row, context)
-        phases = _Phases(self.clock) if request.instrument else None
-        span = read_span(longest, shape.slots if shape else 2)
-        mark = phases.mark if phases else no_mark
-        tree, accepted = self.stack.cycle(self.target, self.head, self.state, shape, span, request.sampling, mark)
-        # The one read-back of a cycle.
-        counts = (accepted.finite.unsqueeze(1), accepted.count.unsqueeze(1))
-        told = torch.cat((*counts, accepted.emitted), dim=1).tolist()
-        kept = tree.cpu() if request.record_trees else None
+            draw_noise(self.batch.state, self.request.sampling, row, context, shape.levels if shape else 0)
+        tree, told, seconds = self._launch(shape, read_span(longest, self.slots))
+        kept = tree.cpu() if self.request.record_trees else None
+        if self.chooser and shape:
+            self.chooser.fade()
         for row, context in contexts.items():
-            finite, count, *emitted = told[row]
+            finite, count, *ids = told[row]
             if not finite:
-                raise_non_finite(self.target)
+                raise_non_finite(self.batch.target)
+            if self.chooser and shape:  # behind the ids stand the ranks, see _launch
+                self.chooser.observe(shape, ids[shape.levels + 1 :][:count])
             cycle = Cycle(
                 nodes=tree.tokens.shape[1],
                 accepted=count,
-                emitted=self.texts[row].extend(emitted[: count + 1]),
+                emitted=self.texts[row].extend(ids[: count + 1]),
                 context=context,
                 tree=kept.row(row) if kept else None,
-                **(phases.seconds if phases else {}),
+                **seconds,
             )
             self.cycles[row].append(cycle)
+
+    def _launch(self, shape: TreeShape | None, span: int) -> tuple[DraftTree, list[list[int]], dict[str, Any]]:
+        """The cycle's tree; by row whether it was finite, how much it accepted, the ids, and for a chooser the ranks of
+        what was accepted; its phases' seconds."""
+        following = shape is None and self.batch.head is not None
+        catch = following and self.pending == self.batch.state.features.shape[1]
+        phases = _Phases(self.clock) if self.request.instrument else None
+        tree, accepted = self.stack.cycle(self.batch, shape, span, phases.mark if phases else no_mark, catch=catch)
+        self.pending = self.pending + 1 if following and not catch else 1 if following else 0
+        counts = (accepted.finite.unsqueeze(1), accepted.count.unsqueeze(1), accepted.emitted)
+        ranks = (score_ranks(tree, accepted.path[:, 1:]),) if self.chooser else ()
+        told = torch.cat((*counts, *ranks), dim=1).tolist()  # the one read-back of a cycle
+        self.pending = self.pending or max(row[1] for row in told) + 1
+        return tree, told, phases.seconds if phases else {}
 
 
 class _Phases:

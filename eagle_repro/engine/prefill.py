@@ -12,16 +12,13 @@ from eagle_repro.engine.attention import SlotCache, visibility
 from eagle_repro.engine.cycle import State, causal
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.request import NonFiniteLogits, Request
-from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import read_span
 from eagle_repro.engine.target import Target
 
 PREFILL_CHUNK = 512
 
 
-def prefill(
-    target: Target, head: Eagle3Head | None, requests: Sequence[Request], shape: TreeShape | None, state: State
-) -> list[int]:
+def prefill(target: Target, head: Eagle3Head | None, requests: Sequence[Request], state: State) -> list[int]:
     """Run each row's prompt through target and head; fills the state before the first cycle, gives the first tokens.
 
     The features of a prompt's last position wait for the first cycle, like those of any committed token. Row by row,
@@ -34,7 +31,7 @@ def prefill(
         hidden, features = read_text(target, head, tokens, state.target_cache.row(row), head_cache)
         logits = target.logits(hidden)
         state.length[row] = len(request.prompt)
-        draw_noise(state, request.sampling, row, len(request.prompt) - 1)
+        draw_noise(state, request.sampling, row, len(request.prompt) - 1, 0)
         chosen = choose(logits, request.sampling, None if state.noise is None else state.noise[row : row + 1, :1])
         if not finite_choices(logits, chosen):
             raise_non_finite(target)
@@ -74,15 +71,15 @@ def prefix_pass(start: int, count: int, target: Target) -> tuple[Tensor, Tensor,
     """Positions (1, n), causal mask and span of a pass over positions start..start+count-1."""
     positions = torch.arange(start, start + count, device=target.device).unsqueeze(0)
     span = read_span(start, count)
-    length = torch.tensor([start], device=target.device)
+    length = torch.full((1,), start, device=target.device)  # no copy from the host, which a capture refuses
     return positions, visibility(length, causal(count, target.device), span, target.dtype), span
 
 
-def draw_noise(state: State, sampling: Sampling, row: int, context: int) -> None:
-    """Fill a row's noise for the tokens after nodes of depth 0, 1, ... when its root stands at position `context`."""
+def draw_noise(state: State, sampling: Sampling, row: int, context: int, levels: int) -> None:
+    """Fill a row's noise for the tokens after nodes of depth 0..levels when its root stands at position `context`."""
     if state.noise is None:
         return
-    for depth, noise in enumerate(state.noise[row]):
+    for depth, noise in enumerate(state.noise[row, : levels + 1]):
         noise.copy_(gumbel_noise(sampling, row, context + 1 + depth, noise.shape[-1], noise.device))
 
 

@@ -11,7 +11,7 @@ from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
-METHODS = ("plain", "eagle", "chain", "hf")
+METHODS = ("plain", "eagle", "chain", "adaptive", "hf")
 
 
 class NonFiniteLogits(ArithmeticError):
@@ -40,7 +40,8 @@ class Cycle:
 class Generation:
     """A finished text. ids: new tokens only. Times are seconds; prefill ends when the first token is known.
 
-    capture_s: what the stack made ready in between, in neither of the other two.
+    capture_s: what the stack made ready in between, in neither of the other two. Of a batch prefill_s and capture_s are
+    those of all rows together, told in each, and decode_s ends with the row.
     """
 
     ids: list[int]
@@ -58,7 +59,10 @@ class Generation:
 
 @dataclass(frozen=True)
 class Request:
-    """A checked request: what to write, how, and when to stop. max_length counts committed tokens."""
+    """A checked request: what to write, how, and when to stop. max_length counts committed tokens.
+
+    candidates: the shapes that method="adaptive" picks from.
+    """
 
     prompt: list[int]
     method: str = "eagle"
@@ -69,10 +73,18 @@ class Request:
     stop: str = "eos"
     record_trees: bool = False
     instrument: bool = False
+    candidates: tuple[TreeShape, ...] = ()
 
     @property
     def budget(self) -> int:
         return min(self.max_new_tokens, self.max_length - len(self.prompt))
+
+    @property
+    def shapes(self) -> tuple[TreeShape, ...]:
+        """The trees that may be drafted."""
+        if self.method == "adaptive":
+            return self.candidates
+        return (self.shape,) if self.method in ("eagle", "chain") and self.shape is not None else ()
 
     def check(self, target: Target, head: Eagle3Head | None) -> None:
         """Raise ValueError in one line for whatever cannot be carried out, before any forward pass."""
@@ -91,13 +103,15 @@ class Request:
                 f"a prompt of {len(self.prompt)} tokens and {self.max_new_tokens} new ones do not fit "
                 f"max_length={self.max_length}: shorten the prompt, ask for fewer tokens or load the pair with more"
             )
-        if self.method in ("eagle", "chain"):
-            if head is None or self.shape is None:
-                raise ValueError(f'method={self.method!r} needs a head and a shape; method="plain" does without')
-            self.shape.require_vocabulary(head.config.draft_vocabulary)
-            if self.shape.slots > max(self.max_length, 4096):
+        shapes = self.shapes
+        if self.method in ("eagle", "chain", "adaptive") and (head is None or not shapes):
+            raise ValueError(f'method={self.method!r} needs a head and a shape; method="plain" does without')
+        for shape in shapes:
+            assert head is not None
+            shape.require_vocabulary(head.config.draft_vocabulary)
+            if shape.slots > max(self.max_length, 4096):
                 raise ValueError(
-                    f"a cycle of {self.shape} needs {self.shape.slots} cache slots, more than a whole text of "
+                    f"a cycle of {shape} needs {shape.slots} cache slots, more than a whole text of "
                     f"max_length={self.max_length}: use a smaller depth or fewer nodes"
                 )
         if self.method == "hf" and not self.sampling.greedy:

@@ -21,7 +21,7 @@ from eagle_repro.engine.request import NonFiniteLogits
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.long_prompts import in_domain, lengthened, meaningless, pooled
 from eagle_repro.experiments.protocol import Protocol
-from eagle_repro.experiments.published import best_known
+from eagle_repro.experiments.published import of_a_gpu
 from eagle_repro.experiments.rows import WARM_UP_TOKENS, Item, Row, Way, text_digest, tree_key
 from eagle_repro.experiments.session import Progress, Session, silent
 from eagle_repro.experiments.stack_costs import tree_fields
@@ -97,8 +97,8 @@ def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
 
 
 def measured_far(record: Record) -> Record:
-    """The record of a GPU: this one, or where this machine has none, the published one that goes the farthest."""
-    return best_known(record, lambda each: len(scaling.points(each)) if scaling.on_gpu(each) else 0)
+    """The record of a GPU: this one, or where it is of a CPU, the published one that has the most points."""
+    return of_a_gpu(record, lambda each: len(scaling.points(each)))
 
 
 def _along_batches(writer: RecordWriter, pair: Pair, protocol: Protocol, plan: Plan, progress: Progress) -> None:

@@ -20,7 +20,7 @@ from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.compared import alternated, write_compared
 from eagle_repro.experiments.long_prompts import in_domain
 from eagle_repro.experiments.protocol import Protocol
-from eagle_repro.experiments.published import best_known, published
+from eagle_repro.experiments.published import of_a_gpu, published
 from eagle_repro.experiments.roofline import BUFFER_BYTES
 from eagle_repro.experiments.rows import Row, Way
 from eagle_repro.experiments.session import Progress, Session, open_pair, silent
@@ -87,9 +87,8 @@ def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
 
 
 def compared(record: Record) -> Record:
-    """The record that compares stacks: this one, or where the machine has a single stack, the published one that has
-    the most."""
-    return best_known(record, lambda each: len(stacks.names(each)) - 1)
+    """The record that compares stacks: this one, or where it is of a CPU, the published one of the most stacks."""
+    return of_a_gpu(record, lambda each: len(stacks.names(each)))
 
 
 def trees_of(session: Session) -> dict[str, TreeShape]:

@@ -84,16 +84,18 @@ def clocks(device: torch.device | str) -> dict[str, float | None]:
 def git_revision(folder: Path) -> str | None:
     """The commit of the checkout that `folder` is tracked in, "+dirty" added if files in the folder differ from it.
 
-    Where there is no checkout (an installed package, also one whose environment lies inside somebody's checkout), what
-    $EAGLE_REPRO_REVISION says of a copy that left its history behind, marked "(stated)"; else None.
+    Where there is no checkout (an installed package, also one whose environment lies inside somebody's checkout) or its
+    files are not those of its commit, what $EAGLE_REPRO_REVISION says of a copy that left its history behind, marked
+    "(stated)"; where there is neither, None.
     """
+    stated = os.environ.get(REVISION_VARIABLE)
+    told = f"{stated} (stated)" if stated else None
     if not _git(folder, "ls-files", "--", "."):
-        stated = os.environ.get(REVISION_VARIABLE)
-        return f"{stated} (stated)" if stated else None
+        return told
     commit, state = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", ".")
     if not commit or state is None:
         return None
-    return commit + ("+dirty" if state else "")
+    return (told or f"{commit}+dirty") if state else commit
 
 
 def _card(place: torch.device) -> dict[str, Any]:

@@ -113,11 +113,6 @@ def skipped(record: Record) -> pd.DataFrame:
     return rows[columns] if len(rows) else pd.DataFrame(columns=columns)
 
 
-def on_gpu(record: Record) -> bool:
-    """Whether a record was measured on a GPU."""
-    return bool(record.header["bench"].get("device") == "cuda")
-
-
 def _of(record: Record, what: str) -> pd.DataFrame:
     rows = record.frame("run")
     if "what" not in rows or not rows["what"].isin(AXES).any():

@@ -27,7 +27,7 @@ TREE = ("total_tokens", "depth", "top_k")
 def of(record: Record) -> pd.DataFrame:
     """The summary that goes with a record's experiment; its runs as they are, where there is none."""
     # Here, because these use what reads this module.
-    from eagle_repro.measure import branching, exactness, scaling, sizes, stacks, training
+    from eagle_repro.measure import branching, domain, exactness, scaling, sizes, stacks, training
 
     summaries = {
         "01_roofline": roofline,
@@ -36,6 +36,7 @@ def of(record: Record) -> pd.DataFrame:
         "04_chain_vs_tree": branching.gains,
         "05_target_size": sizes.predicted,
         "06_lossless": exactness.greedy,
+        "07_domain": domain.by_group,
         "08_stack": stacks.costs,
         "09_batch_context": scaling.points,
         "10_train_head": training.taus,

@@ -121,6 +121,8 @@ def _finding(record: Record, frame: pd.DataFrame, axis: str, lang: str) -> str:
     places = scaling.gone(record)
     where = places[(places["axis"] == axis) & (places[scaling.TREE] == best[scaling.TREE]).all(axis=1)].iloc[0]
     numbers = {"first": f"{best['speedup']:.2f}", "end": f"{rows['speedup'].iloc[-1]:.2f}"}
+    if best["speedup"] <= 1:
+        return word("scaling_none", lang, shape=tree_label(best), **numbers)
     if math.isinf(where["at"]):
         return word(f"{axis}_stays", lang, start=values[0], last=rows["value"].iloc[-1], **numbers)
     return word(f"{axis}_gone", lang, at=limit(where["at"], where["last"]), **numbers)

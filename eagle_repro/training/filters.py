@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from eagle_repro.sources.questions import word_grams
 from eagle_repro.training.writer import Conversation
 
+MOST_DROPPED = 2000  # conversations in a row, after which writing on would be in vain
 GRAM = 8  # words in a row that make a near-copy
 
 
@@ -38,8 +39,10 @@ def kept(
 ) -> Iterator[Conversation]:
     """The conversations with a prompt not seen before, no evaluation question in it, and an answer.
 
-    text_of: the user turn of a prompt as text. dropped counts the others by reason.
+    text_of: the user turn of a prompt as text. dropped counts the others by reason. Raises ValueError where
+    MOST_DROPPED in a row are dropped.
     """
+    last = 0  # dropped before the last one that was kept
     ids: set[tuple[int, ...]] = set()
     texts: set[str] = set()
     for each in conversations:
@@ -55,4 +58,10 @@ def kept(
         else:
             ids.add(prompt)
             texts.add(plain)
+            last = dropped.total()
             yield each
+        if dropped.total() - last >= MOST_DROPPED:
+            raise ValueError(
+                f"{MOST_DROPPED} conversations in a row were dropped ({dict(dropped)}): the target has no more to say, "
+                "ask for fewer answer tokens, longer turns or another recipe"
+            )

@@ -83,7 +83,7 @@ def begun(target: Target, head: Eagle3Head | None, request: Request, shape: Tree
     longest, slots = len(request.prompt) + request.budget, shape.slots if shape else 2
     rows, sampled = shape.levels + 1 if shape else 1, not request.sampling.greedy
     state = State.blank(target, head, 1, read_span(longest, slots), rows, sampled=sampled)
-    return state, prefill(target, head, [request], shape, state)[0]
+    return state, prefill(target, head, [request], state)[0]
 
 
 def stock_logits(target: Target, texts: list[list[int]]) -> list[Tensor]:

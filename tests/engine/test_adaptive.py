@@ -1,0 +1,176 @@
+"""method="adaptive": the text is plain decoding's whatever is picked, and what is picked pays."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+import pytest
+import torch
+
+import eagle_repro as er
+from eagle_repro.api import Pair
+from eagle_repro.engine import generate as loops
+from eagle_repro.engine.adaptive import FIRST_PROBE, MEMORY, Chooser, Levels
+from eagle_repro.engine.shape import TreeShape
+from eagle_repro.engine.stacks import Graph
+from eagle_repro.engine.tree import score_ranks
+from tests.conftest import Text
+from tests.engine.trees import tree_of
+from tests.models import oracle, pair_of, wrong
+
+SMALL, MIDDLE, LARGE = TreeShape(3, 1, 4), TreeShape(8, 2, 4), TreeShape(20, 5, 4)
+SECONDS: dict[Any, float] = {None: 1.0, SMALL: 1.3, MIDDLE: 1.5, LARGE: 2.0}
+
+
+class Dice(Chooser):
+    """Picks at random, long runs of plain steps among them."""
+
+    dice = random.Random(0)
+
+    def pick(self) -> TreeShape | None:
+        return self.dice.choice([None, None, None, None, *self.shapes])
+
+
+@pytest.mark.parametrize("stack", ["eager", "graph"])
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_picked_the_text_is_plain_decodings(
+    seed: int, stack: str, trained: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "Chooser", Dice)
+    Dice.dice = random.Random(seed)
+    prompts = [[5, 6, 7], [9] * 40, [30 + seed]]
+    if stack == "graph":
+        monkeypatch.setattr(trained, "launcher", Graph())
+    together = er.generate(trained, prompts, method="adaptive", shape=[SMALL, MIDDLE, LARGE], max_new_tokens=60)
+    for prompt, out in zip(prompts, together, strict=True):
+        assert out.ids == er.generate(trained, prompt, method="plain", max_new_tokens=60).ids
+        assert sum(cycle.emitted for cycle in out.cycles) == len(out.ids) - 1
+        alone = er.generate(trained, prompt, method="adaptive", shape=[SMALL, LARGE], max_new_tokens=60, stop="never")
+        assert alone.ids == er.generate(trained, prompt, method="plain", max_new_tokens=60, stop="never").ids
+        assert len({cycle.nodes for cycle in alone.cycles}) > 1, "plain steps and trees"
+
+
+def test_a_tree_after_plain_steps_is_that_of_a_head_that_saw_everything(
+    trained: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Features of plain steps wait for the head, longer than there is room for at once."""
+    monkeypatch.setattr(loops, "Chooser", Dice)
+    Dice.dice = random.Random(11)
+    options = {"max_new_tokens": 70, "stop": "never", "record_trees": True}
+    out = er.generate(trained, [5, 6, 7], method="adaptive", shape=[MIDDLE], **options)
+    text, seen, plain, longest = [5, 6, 7, out.ids[0]], 0, 0, 0
+    for done in out.cycles:
+        if done.nodes > 1:
+            fresh = er.generate(trained, text[:-1], shape=MIDDLE, max_new_tokens=2, stop="never", record_trees=True)
+            assert done.tree is not None and fresh.cycles[0].tree is not None
+            assert torch.equal(done.tree.tokens, fresh.cycles[0].tree.tokens)
+            torch.testing.assert_close(done.tree.scores, fresh.cycles[0].tree.scores, atol=1e-4, rtol=1e-4)
+            seen, plain = seen + 1, 0
+        else:
+            plain += 1
+            longest = max(longest, plain)
+        text = [5, 6, 7, *out.ids[: len(text) - 3 + done.emitted]]
+    assert seen > 5 and longest > MIDDLE.levels + 1, "long waits and trees after them"
+
+
+def test_a_head_that_is_always_right_is_followed_and_one_that_never_is_is_not(target: Any, text: Text) -> None:
+    prompt = [9, 8]
+    story = prompt + text(prompt, 100)  # the oracle looks ahead of what is written
+
+    def cycles(head: Any) -> Sequence[Any]:
+        pair = pair_of(target, head)
+        pair.launcher.seconds = lambda *a: SECONDS[a[1]]  # type: ignore[method-assign]
+        shapes = [SMALL, MIDDLE, LARGE]
+        out = er.generate(pair, prompt, method="adaptive", shape=shapes, max_new_tokens=80, stop="never")
+        assert out.ids == story[2:82]
+        return out.cycles
+
+    right, never = cycles(oracle(story)), cycles(wrong(story))
+    assert all(cycle.nodes > 1 for cycle in right[1:])
+    assert sum(cycle.nodes == LARGE.total_tokens for cycle in right) > len(right) / 2, "the deepest gives most"
+    assert sum(cycle.nodes > 1 for cycle in never[12:]) <= len(never) / FIRST_PROBE + 1, "but for a probe now and then"
+
+
+def test_a_head_of_no_use_is_given_up_soon_and_probed_more_and_more_rarely() -> None:
+    chooser = Chooser(SECONDS)
+    picked = []
+    for _ in range(600):
+        shape = chooser.pick()
+        picked.append(shape is not None)
+        if shape is not None:
+            chooser.fade()
+            chooser.observe(shape, [])
+    assert sum(picked[:20]) <= 8
+    tries = [step for step in range(20, 600) if picked[step]]
+    gaps = [after - before for before, after in zip(tries, tries[1:], strict=False)]
+    assert gaps == sorted(gaps) and gaps[-1] > 2 * gaps[0]
+
+
+def test_a_head_that_turns_good_is_found_again() -> None:
+    chooser = Chooser(SECONDS)
+    for step in range(400):
+        shape = chooser.pick()
+        if shape is not None:
+            chooser.fade()
+            chooser.observe(shape, [0] * shape.levels if step > 100 else [])
+    assert chooser.pick() == LARGE
+
+
+def speed(shape: TreeShape | None, chance: float) -> float:
+    """Tokens a second where every level is agreed with by one chance."""
+    return sum(chance**level for level in range((shape.levels if shape else 0) + 1)) / SECONDS[shape]
+
+
+@pytest.mark.parametrize("chance", [0.05, 0.2, 0.3, 0.375, 0.45, 0.6, 0.7, 0.8, 0.9, 0.95])
+def test_picks_come_close_to_the_best_fixed_choice_whatever_the_chances(chance: float) -> None:
+    shares = []
+    for seed in range(20):
+        dice, chooser, picks = random.Random(seed), Chooser(SECONDS), []
+        for _ in range(400):
+            picks.append(shape := chooser.pick())
+            if shape is not None:
+                accepted = list(takewhile(lambda _: dice.random() < chance, range(shape.levels)))  # noqa: B023
+                chooser.fade()
+                chooser.observe(shape, [0] * len(accepted))
+        best = max(speed(shape, chance) for shape in SECONDS)
+        shares.append(len(picks) / sum(1 / speed(shape, chance) for shape in picks) / best)
+    assert min(shares) > 0.85 and sum(shares) / len(shares) > 0.96, shares
+
+
+def test_a_smaller_trees_chances_are_learnt_from_the_ranks() -> None:
+    chooser = Chooser(SECONDS)
+    chooser.observe(LARGE, [0, 6, 12])  # of 20: the smaller ones keep 2 and 7 nodes
+    small, middle, large = (chooser.levels[shape.total_tokens] for shape in (SMALL, MIDDLE, LARGE))
+    assert (small.agreed[:2], small.seen[:3]) == ([1, 0], [1, 1, 0])
+    assert (middle.agreed[:3], middle.seen[:4]) == ([1, 1, 0], [1, 1, 1, 0])
+    assert (large.agreed[:4], large.seen[:5]) == ([1, 1, 1, 0], [1, 1, 1, 1, 0])
+    chooser.fade()
+    chooser.observe(SMALL, [0])
+    assert large.seen[:4] == pytest.approx([MEMORY] * 4), "a smaller tree says nothing of a larger one"
+
+
+def test_unseen_levels_are_guessed_from_the_one_above_and_from_the_smaller_tree() -> None:
+    small, large = Levels(3), Levels(3)
+    for _ in range(200):
+        small.observe(0, True)
+        small.observe(1, False)
+    rates = small.rates(None)
+    assert rates[0] > 0.98 and rates[1] < 0.02 and rates[2] == rates[1]
+    assert large.rates(rates) == [rates[0]] * 3, "at least the smaller tree's, and like the level above"
+    large.observe(0, False)
+    assert large.rates(rates)[0] == pytest.approx(2 * rates[0] / 3)
+
+
+def test_ranks_count_the_drafted_nodes_that_score_higher() -> None:
+    tree = tree_of([[-1, 0, 0, 1]], [[0, 1, 2, 3]])
+    tree.scores.copy_(torch.tensor([[0.0, -1.0, -3.0, -2.0]]))
+    assert score_ranks(tree, torch.tensor([[1, 3, 2, 0]])).tolist() == [[0, 1, 2, 0]]
+
+
+@pytest.mark.parametrize("shape", [(60, 7, 10), [TreeShape(8, 2, 4), None], []])
+def test_candidates_that_are_no_shapes_are_refused(shape: Any, pair: Pair) -> None:
+    with pytest.raises(ValueError, match="shape must be a TreeShape, or a list of them"):
+        er.generate(pair, [1, 2], method="adaptive", shape=shape, max_new_tokens=4)
