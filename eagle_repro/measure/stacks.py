@@ -32,7 +32,7 @@ def costs(record: Record) -> pd.DataFrame:
 
     Columns: pair, stack, dtype, nodes, depth, top_k; in milliseconds, medians over cycles and turns: plain_ms (a step
     on the same stack), draft_ms, verify_ms, accept_ms, commit_ms, cycle_ms, cycle_low, cycle_high (a tenth of cycles
-    are faster, a tenth slower), host_ms (what a cycle takes beyond its phases); steps (a cycle in plain steps: the tau
+    are faster, a tenth slower), host_ms (beyond its time on the device); steps (a cycle in plain steps: the tau
     from which it pays); floor_ms (reading the weights once at the bandwidth that the record measured), utilisation
     (floor / plain step); capture_s, buffer_mb, graph_mb (made ready beforehand, the most of all turns).
     """

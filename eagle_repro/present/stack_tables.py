@@ -54,8 +54,8 @@ def timed(frame: pd.DataFrame, bandwidth_gb_s: float | None, notes: Iterable[str
         f"bus: reading the weights once at the {bandwidth_gb_s or 0:,.0f} GB/s measured here ({read}), of that time."
     )
     lines = [
-        "Milliseconds, medians over cycles. tree: nodes, depth, top_k. host: what a cycle takes beyond its phases.",
-        "Phases are taken between events on the device, which on eager waits for the host in them.",
+        "Milliseconds, medians over cycles. tree: nodes, depth, top_k. host: a cycle beyond its time on the device.",
+        "Phases are of cycles launched phase by phase, between events on the device; on eager the host is in them.",
         least,
         MADE_READY,
         *notes,
