@@ -64,7 +64,7 @@ def test_prompt_ids_of_any_library_are_understood(kind: Callable[[list[int]], An
         (None, "one list of whole numbers, got None"),
         (7, "one list of whole numbers, got 7"),
     ],
-    ids=repr,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_prompts_that_are_no_token_ids_are_refused(prompt: Any, reason: str, pair: Pair) -> None:
     for method in METHODS:
