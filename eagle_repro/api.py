@@ -104,16 +104,23 @@ def references(name: str | None, target: str | None, head: str | None) -> tuple[
 def resolve_device(device: str) -> torch.device:
     """The torch device; "auto" is the first GPU, else the CPU. Raises ValueError when the asked-for one is not here."""
     if device == "auto":
-        device = "cuda:0" if torch.cuda.is_available() else "cpu"
+        device = "cuda:0" if gpu_here() else "cpu"
     if str(device).partition(":")[0] not in ("cpu", "cuda"):
         raise ValueError(f'device={device!r} is not known: use "auto", "cpu", "cuda" or "cuda:N"')
     try:
         where = torch.device(device)
     except RuntimeError as error:
         raise ValueError(f'device={device!r} is not known: use "auto", "cpu", "cuda" or "cuda:N"') from error
-    if where.type == "cuda" and (not torch.cuda.is_available() or (where.index or 0) >= torch.cuda.device_count()):
+    if where.type == "cuda" and (not gpu_here() or (where.index or 0) >= torch.cuda.device_count()):
         raise ValueError(f'device={device!r} is not here ({torch.cuda.device_count()} GPUs): use "cpu" or "auto"')
     return where
+
+
+def gpu_here() -> bool:
+    """Whether torch finds a GPU; asked in a way that leaves CUDA untouched, so that this process may still fork."""
+    from accelerate.utils import is_cuda_available
+
+    return is_cuda_available()
 
 
 def resolve_dtype(dtype: str, device: torch.device, preferred: str | None = None) -> torch.dtype:

@@ -6,8 +6,10 @@ import platform
 import re
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
@@ -46,6 +48,12 @@ def check(protocol: Protocol) -> list[Guard]:
     """All guards for a protocol, in the order in which a reader wants them."""
     checks = (versions, device, memory, disk, questions, *(weights(role) for role in ("target", "head")))
     return [guard(protocol) for guard in checks]
+
+
+def check_apart(protocol: Protocol) -> list[Guard]:
+    """`check` in a process of its own, so that this one has not touched CUDA afterwards and may still fork."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
+        return apart.submit(check, protocol).result()
 
 
 def require(guards: Sequence[Guard]) -> None:

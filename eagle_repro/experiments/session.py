@@ -42,6 +42,8 @@ def silent(items: Iterable[Item], label: str = "", total: int | None = None) -> 
 class Session:
     """One experiment: its full name, its protocol, and a pair where one is loaded already.
 
+    mine: of which runs (by key) this session measures, where several processes share them; by default all.
+
     Raises ValueError for a given pair that is not the protocol's: the record would name the one and measure the other,
     and what an experiment loads beside it (another precision, the next size) would belong to the other.
     """
@@ -49,6 +51,7 @@ class Session:
     name: str
     protocol: Protocol
     given: Pair | None = None
+    mine: Callable[[str], bool] = lambda key: True
 
     def __post_init__(self) -> None:
         if self.given is None:
@@ -113,7 +116,7 @@ class Session:
         """
         pair = self.pair
         sheet = self._sheet(pair.device, pair.dtype, pair.stack, pair.provenance)
-        record = RecordWriter(self.path, bench=sheet, protocol=self.protocol.as_record())
+        record = RecordWriter(self.path, bench=sheet, protocol=self.protocol.as_record(), mine=self.mine)
         with memory.told(self.protocol), record as writer:
             yield writer
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -26,7 +26,7 @@ from eagle_repro.measure.bench import identity
 from eagle_repro.measure.lines import RecordError, Row, changes, encode, parse, plain
 from eagle_repro.measure.locked import LockedFile, set_aside
 
-__all__ = ["Record", "RecordError", "RecordWriter", "completeness", "partial_path", "read_record"]
+__all__ = ["Record", "RecordError", "RecordWriter", "completeness", "covered", "partial_path", "read_record"]
 
 SCHEMA = 1
 
@@ -59,14 +59,21 @@ class RecordWriter:
                 writer.write(key, row, cycles)
             writer.complete(clocks_after=clocks(device))
 
-    `start_over` sets the partial file of an earlier session aside under another name instead of continuing it.
+    `start_over` sets the partial file of an earlier session aside under another name instead of continuing it. `mine`
+    says of a key whether this process measures it, where several share the runs; by default it measures all.
     A finished NAME.jsonl stays until `complete` replaces it; one of another bench or protocol is set aside then.
     Raises RecordError where the folder cannot be written, where another process writes the same record, and where
     the partial file is of another bench or protocol; ValueError for what JSON cannot hold (NaN, tensors, paths).
     """
 
     def __init__(
-        self, path: Path | str, *, bench: Mapping[str, Any], protocol: Mapping[str, Any], start_over: bool = False
+        self,
+        path: Path | str,
+        *,
+        bench: Mapping[str, Any],
+        protocol: Mapping[str, Any],
+        start_over: bool = False,
+        mine: Callable[[str], bool] = lambda key: True,
     ) -> None:
         self.path = Path(path)
         if self.path.suffix != ".jsonl":
@@ -74,6 +81,7 @@ class RecordWriter:
         self.partial = partial_path(self.path)
         self.header = _header(self.path.stem, plain(bench, "bench"), plain(protocol, "protocol"))
         self._start_over = start_over
+        self._mine = mine
         self._file: LockedFile | None = None
         self._keys: set[str] = set()
         self._lines = 0
@@ -96,13 +104,14 @@ class RecordWriter:
             self._file.close()
 
     def has(self, key: str) -> bool:
-        """Whether the run named `key` is in the file already."""
-        return key in self._keys
+        """Whether nothing is left to do for the run `key`: it is in the file already, or another process's."""
+        return key in self._keys or not self._mine(key)
 
     def write(self, key: str, row: Mapping[str, Any], cycles: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Add one run and its cycles; they are on the disk when this returns. ValueError for a key written before."""
+        """Add one run and its cycles; they are on the disk when this returns. ValueError for a key that `has`."""
         if self.has(key):
-            raise ValueError(f"run {key} is in {self.partial.name} already: ask has(key) before measuring it")
+            whose = "is in {} already" if self._mine(key) else "belongs to another process than that of {}"
+            raise ValueError(f"run {key} {whose.format(self.partial.name)}: ask has(key) before measuring it")
         self._append([*(_labelled("cycle", key, cycle) for cycle in cycles), _labelled("run", key, row)])
         self._keys.add(key)
 
@@ -121,7 +130,7 @@ class RecordWriter:
         if rows:
             _check_schema(rows[0], self.partial)
             if rows[0]["hash"] != self.header["hash"]:
-                differs = changes(_covered(rows[0]), _covered(self.header))
+                differs = changes(covered(rows[0]), covered(self.header))
                 raise RecordError(
                     f"{self.partial.name} was begun under other conditions ({differs}): go back to them, "
                     "start over (--again), or choose another output folder"
@@ -186,11 +195,11 @@ def completeness(path: Path | str) -> Literal["complete", "partial", "missing"]:
 
 def _header(name: str, bench: Row, protocol: Row) -> Row:
     header = {"kind": "header", "schema": SCHEMA, "name": name, "hash": "", "bench": bench, "protocol": protocol}
-    covered = json.dumps({"schema": SCHEMA} | _covered(header), sort_keys=True)
-    return header | {"hash": hashlib.sha256(covered.encode()).hexdigest()}
+    text = json.dumps({"schema": SCHEMA} | covered(header), sort_keys=True)
+    return header | {"hash": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def _covered(header: Row) -> Row:
+def covered(header: Row) -> Row:
     """What two sessions must have in common for their rows to stand in one file."""
     return {"protocol": header["protocol"], "bench": identity(header["bench"])}
 
