@@ -158,7 +158,7 @@ def _profile_here() -> str:
     named = os.environ.get(PROFILE_VARIABLE)
     if named and named != "auto":
         return named
-    from eagle_repro.api import gpu_here  # slow to load, and only asked when nobody named a profile
+    from eagle_repro.engine.devices import gpu_here  # slow to load, and only asked when nobody named a profile
 
     return "full" if gpu_here() else "quick"
 

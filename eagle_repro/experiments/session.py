@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from eagle_repro.api import Pair, load_pair, references, resolve_device, resolve_dtype
-from eagle_repro.engine.stacks import resolve_stack
-from eagle_repro.experiments import find_experiment, memory
+from eagle_repro.api import Pair, load_pair, references, weights_size
+from eagle_repro.engine.devices import resolve_device, resolve_dtype, resolve_stack, target_devices
+from eagle_repro.experiments import find_experiment, guards, memory
 from eagle_repro.experiments.protocol import Protocol, build_protocol
 from eagle_repro.experiments.timing_pairs import free_memory
 from eagle_repro.measure.bench import bench_sheet, identity
@@ -134,7 +134,9 @@ class Session:
         protocol, spec = self.protocol, PAIRS.get(self.protocol.pair or "")
         device = resolve_device(protocol.device)
         dtype = resolve_dtype(protocol.dtype, device, preferred=spec.dtype if spec else None)
-        return self._sheet(device, dtype, resolve_stack(protocol.stack, device), {})
+        needed = weights_size(guards.references(protocol).values(), dtype)
+        split = len(target_devices(protocol.device, needed)) > 1
+        return self._sheet(device, dtype, resolve_stack(protocol.stack, device, split=split), {})
 
     def _sheet(self, device: Any, dtype: Any, stack: str, pair: Mapping[str, Any]) -> dict[str, Any]:
         return bench_sheet(

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from eagle_repro.api import resolve_device
+from eagle_repro.engine.devices import resolve_device
 from eagle_repro.experiments import BY_QUESTION, EXPERIMENTS
 from eagle_repro.experiments.protocol import PARAMETERS, Protocol, build_protocol
 from eagle_repro.experiments.session import Session, open_pair

@@ -18,7 +18,9 @@ def bench_line(record: Record) -> str:
     now = bench.get("now") or {}
     day = (now.get("utc") or "")[:10]
     shared = f"times of {now['processes']} processes that share it" if now.get("shared") else None
-    parts = [bench.get("card"), threads, shared, pair, bench.get("dtype"), bench.get("stack"), torch, day]
+    cards = ((bench.get("pair") or {}).get("target") or {}).get("devices")
+    split = f"target on {len(cards)} cards" if cards else None
+    parts = [bench.get("card"), threads, shared, split, pair, bench.get("dtype"), bench.get("stack"), torch, day]
     return " | ".join(str(part) for part in parts if part)
 
 

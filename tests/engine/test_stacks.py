@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eagle_repro.engine.accept import Sampling
+from eagle_repro.engine.devices import resolve_stack
 from eagle_repro.engine.generate import Request, run, run_batch
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import BUCKET, MOST_GRAPHS, Eager, Graph, captured, make_stack, resolve_stack
+from eagle_repro.engine.stacks import BUCKET, MOST_GRAPHS, Eager, Graph, captured, make_stack
 from eagle_repro.engine.target import Target
 from tests.engine.tiny import random_head, random_target
 
