@@ -35,6 +35,7 @@ BUDGETS: dict[str, dict[str, int]] = {
         "04_chain_vs_tree": 100,
         "05_target_size": 10,
         "06_lossless": 200,
+        "07_domain": 90,
         "10_train_head": 120,
         "11_report": 20,
     },
@@ -248,7 +249,7 @@ def _find(folder: Path, name: str) -> str:
 
 def _absolute(name: str, value: Any) -> Any:
     """Folders as the kernel needs them, which works elsewhere; names stay names."""
-    if name.lower() in ("out", "records", "target", "head") and isinstance(value, str):
+    if name.lower() in ("out", "records", "target", "head", "heads", "training") and isinstance(value, str):
         path = Path(value).expanduser()
         return str(path.resolve()) if path.exists() or name.lower() == "out" else value
     return value

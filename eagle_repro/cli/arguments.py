@@ -14,6 +14,8 @@ from eagle_repro.cli.tune import tune
 PROGRAM = "eagle_repro"
 PROFILES = "smoke (seconds), quick (minutes on a CPU), full (a GPU), t4 (Kaggle); default: what fits this machine"
 
+METHODS = ("plain", "eagle", "chain", "adaptive", "hf")
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
@@ -93,7 +95,7 @@ def _generate(parsers: Any) -> None:
     prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a UTF-8 text file with the prompt")
     verb.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
     verb.add_argument("--thinking", action="store_true", help="let a model that can think do so")
-    verb.add_argument("--method", default="eagle", choices=("plain", "eagle", "chain", "hf"), help="default: eagle")
+    verb.add_argument("--method", default="eagle", choices=METHODS, help="default: eagle")
     verb.add_argument("--compare", action="store_true", help="plain decoding beside it: identical or not, tau, times")
     verb.add_argument("--stop", default="eos", choices=("eos", "never"), help="never: go on past the end of text")
     verb.add_argument("--temperature", type=float, default=0.0, metavar="X", help="0 (default) is greedy")
@@ -193,7 +195,7 @@ def _processes(verb: argparse.ArgumentParser) -> None:
 def _decoding(verb: argparse.ArgumentParser) -> None:
     """How text is written."""
     group = verb.add_argument_group("decoding")
-    group.add_argument("--shape", default="60,7,10", metavar="T,D,K", help="tree: nodes,depth,top_k; default: 60,7,10")
+    group.add_argument("--shape", metavar="T,D,K", help="tree: nodes,depth,top_k; default: 60,7,10")
     group.add_argument("--max-new-tokens", type=_positive, default=192, metavar="N", help="default: 192")
     group.add_argument(
         "--max-length", type=_positive, default=2048, metavar="N", help="of prompt and answer; default: 2048"

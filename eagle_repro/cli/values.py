@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 LITERALS = {"True": True, "False": False, "None": None}
 
+DEFAULT_SHAPE = "60,7,10"  # of the reference implementation and the article
+
 
 def prompt_text(text: str | None, file: Path | None) -> str:
     """The prompt as it was given, or that of a file. Raises ValueError for bytes that are no UTF-8 text."""

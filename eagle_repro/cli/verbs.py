@@ -10,12 +10,13 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from eagle_repro.cli.values import parse_parameters, parse_shape, prompt_text
+from eagle_repro.cli.values import DEFAULT_SHAPE, parse_parameters, parse_shape, prompt_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from eagle_repro.api import Pair
+    from eagle_repro.engine.shape import TreeShape
     from eagle_repro.experiments.session import Session
 
 DEFAULT_PAIR = "smollm2-135m"
@@ -86,7 +87,7 @@ def generate(args: argparse.Namespace) -> int:
     from eagle_repro.present import console, tables
     from eagle_repro.sources.questions import prompt_ids
 
-    sampling, shape = Sampling(args.temperature, args.top_p, args.top_k, args.seed), parse_shape(args.shape)
+    sampling, shape = Sampling(args.temperature, args.top_p, args.top_k, args.seed), _shape(args)
     text = prompt_text(args.prompt, args.prompt_file)
     pair = load(args)
     if args.raw:
@@ -108,11 +109,21 @@ def generate(args: argparse.Namespace) -> int:
     return finish(args, document | {"verdict": said}, 1 if said == "different" else 0)
 
 
+def _shape(args: argparse.Namespace) -> TreeShape | None:
+    """The tree that was asked for; None for a method that picks its own, which refuses one with ValueError."""
+    if args.method != "adaptive":
+        return parse_shape(args.shape or DEFAULT_SHAPE)
+    if args.shape:
+        raise ValueError(f"--shape {args.shape} was given, and adaptive picks a tree for every cycle: leave it out")
+    return None
+
+
 def tau(args: argparse.Namespace) -> int:
     """tau: tokens a cycle by question set, for a pair and a tree."""
     from eagle_repro.experiments import tau as counting
     from eagle_repro.present import console, progress, tables
 
+    args.shape = args.shape or DEFAULT_SHAPE
     shape = parse_shape(args.shape)
     prompts = counting.read_prompts(args.prompts) if args.prompts else None
     pair = load(args)

@@ -67,9 +67,8 @@ class FusedDecoder:
         if self.norms is None:
             return repeat(tables)
         # A head's norm is multiplied in: w * x * cos + roll(w * x) * sin = x * (w * cos) + roll(x) * (roll(w) * sin).
-        norms = torch.stack(
-            (self.norms, self.norms.roll(self.norms.shape[-1] // 2, -1)), dim=1
-        )  # (layers, 2, heads, d)
+        rolled = self.norms.roll(self.norms.shape[-1] // 2, -1)
+        norms = torch.stack((self.norms, rolled), dim=1)  # (layers, 2, heads + 2 kv_heads, d)
         if tables.shape[1] * tables.shape[2] > AT_ONCE:
             return (norm[:, None, None] * tables for norm in norms)
         return (norms[:, :, None, None] * tables).unbind(0)
@@ -83,13 +82,19 @@ class FusedHead:
         self.head = head
         self.block = _Attention(layer.self_attn, config.heads, config.kv_heads, config.head_dim**-0.5)
         self.mlp = _Mlp(layer.mlp)
-        self.tables = torch.empty(0, 2 * config.head_dim, device=head.d2t.device)
+        self.all_tables = [torch.empty(0, 2 * config.head_dim, device=head.d2t.device)]
+
+    @property
+    def tables(self) -> Tensor:
+        """Cosines and signed sines of positions 0, 1, ...: (positions, 2 * d)."""
+        return self.all_tables[-1]
 
     def reach(self, positions: int) -> None:
-        """Have rotary tables for positions 0..positions-1: (positions, 2 * d)."""
+        """Have tables for positions 0..positions-1. Shorter ones are kept: captured graphs read where they are."""
         if len(self.tables) < positions:
-            tables = self.head.rotary(torch.arange(positions, device=self.tables.device).unsqueeze(0))
-            self.tables = tables[:, 0].transpose(0, 1).flatten(1).contiguous()
+            longer = torch.arange(max(positions, 2 * len(self.tables)), device=self.tables.device)
+            tables = self.head.rotary(longer.unsqueeze(0))
+            self.all_tables.append(tables[:, 0].transpose(0, 1).flatten(1).contiguous())
 
     def __call__(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
         layer = self.head.midlayer

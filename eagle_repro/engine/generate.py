@@ -18,7 +18,7 @@ from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.prefill import draw_noise, prefill, raise_non_finite
 from eagle_repro.engine.request import Cycle, Generation, NonFiniteLogits, Request, Text
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import BUCKET, Eager, no_mark, read_span
+from eagle_repro.engine.stacks import BUCKET, Batch, Eager, no_mark, read_span
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree, score_ranks
 
@@ -67,7 +67,8 @@ def run_batch(
     for text, token in zip(texts, first, strict=True):
         text.extend([token])
     _retire(state, texts)
-    decoding = _Decoding(target, head, state, slots, requests, texts, stack, clock)
+    batch = Batch(target, head, state, request.sampling)
+    decoding = _Decoding(batch, slots, requests, texts, stack, clock)
     decoding.prepare(longest)
     captured = stack.capture_s - captured
     prefilled = clock()
@@ -94,9 +95,7 @@ def _retire(state: State, texts: Sequence[Text]) -> None:
 class _Decoding:
     """A batch under way. slots: cache slots that a cycle may touch, of whichever tree."""
 
-    target: Target
-    head: Eagle3Head | None
-    state: State
+    batch: Batch
     slots: int
     requests: Sequence[Request]
     texts: Sequence[Text]
@@ -111,16 +110,15 @@ class _Decoding:
 
     def prepare(self, longest: int) -> None:
         """Have the stack make ready the cycles of all lengths up to `longest`; learn what the candidates take."""
-        shortest, sampling = min(len(each.prompt) for each in self.requests), self.request.sampling
+        shortest = min(len(each.prompt) for each in self.requests)
         spans = range(read_span(shortest, self.slots), read_span(longest, self.slots) + 1, BUCKET)
         plain = () if self.request.method in ("eagle", "chain") else (None,)
         shapes: tuple[TreeShape | None, ...] = (*plain, *self.request.shapes)
-        arguments = self.target, self.head, self.state
         for shape in shapes:
-            self.stack.prepare(*arguments, shape, spans, sampling, apart=self.request.instrument)
+            self.stack.prepare(self.batch, shape, spans, apart=self.request.instrument)
         if self.request.method == "adaptive":
-            costs = {shape: self.stack.seconds(*arguments, shape, spans[0], sampling, self.clock) for shape in shapes}
-            self.chooser = Chooser(costs)
+            seconds = {shape: self.stack.seconds(self.batch, shape, spans[0], self.clock) for shape in shapes}
+            self.chooser = Chooser(seconds)
 
     def step(self) -> None:
         """One cycle of every row that has not ended."""
@@ -129,14 +127,14 @@ class _Decoding:
         longest = max(contexts.values())  # of rows that have ended too: their passes go on, for nobody
         contexts = {row: context for row, context in contexts.items() if self.texts[row].stop_reason is None}
         for row, context in contexts.items():
-            draw_noise(self.state, self.request.sampling, row, context)
+            draw_noise(self.batch.state, self.request.sampling, row, context)
         shape = self.chooser.pick() if self.chooser else next(iter(self.request.shapes), None)
         tree, told, seconds = self._launch(shape, read_span(longest, self.slots))
         kept = tree.cpu() if self.request.record_trees else None
         for row, context in contexts.items():
             finite, count, *ids = told[row]
             if not finite:
-                raise_non_finite(self.target)
+                raise_non_finite(self.batch.target)
             if self.chooser and shape:  # behind the ids stand the ranks, see _launch
                 self.chooser.observe(shape, ids[shape.levels + 1 :][:count])
             cycle = Cycle(
@@ -152,19 +150,10 @@ class _Decoding:
     def _launch(self, shape: TreeShape | None, span: int) -> tuple[DraftTree, list[list[int]], dict[str, Any]]:
         """The cycle's tree; by row whether it was finite, how much it accepted, the ids, and for a chooser the ranks of
         what was accepted; its phases' seconds."""
-        following = shape is None and self.head is not None
-        catch = following and self.pending == self.state.features.shape[1]
+        following = shape is None and self.batch.head is not None
+        catch = following and self.pending == self.batch.state.features.shape[1]
         phases = _Phases(self.clock) if self.request.instrument else None
-        tree, accepted = self.stack.cycle(
-            self.target,
-            self.head,
-            self.state,
-            shape,
-            span,
-            self.request.sampling,
-            phases.mark if phases else no_mark,
-            catch=catch,
-        )
+        tree, accepted = self.stack.cycle(self.batch, shape, span, phases.mark if phases else no_mark, catch=catch)
         self.pending = self.pending + 1 if following and not catch else 1 if following else 0
         counts = (accepted.finite.unsqueeze(1), accepted.count.unsqueeze(1), accepted.emitted)
         ranks = (score_ranks(tree, accepted.path[:, 1:]),) if self.chooser else ()

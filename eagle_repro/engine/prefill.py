@@ -71,7 +71,7 @@ def prefix_pass(start: int, count: int, target: Target) -> tuple[Tensor, Tensor,
     """Positions (1, n), causal mask and span of a pass over positions start..start+count-1."""
     positions = torch.arange(start, start + count, device=target.device).unsqueeze(0)
     span = read_span(start, count)
-    length = torch.tensor([start], device=target.device)
+    length = torch.full((1,), start, device=target.device)  # no copy from the host, which a capture refuses
     return positions, visibility(length, causal(count, target.device), span, target.dtype), span
 
 

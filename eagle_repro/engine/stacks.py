@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 from eagle_repro.engine.accept import Accepted, Sampling
+from eagle_repro.engine.capture import Recorded, captured, unchanged, warm_up
 from eagle_repro.engine.cycle import Launch, State, at_once, cycle
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
@@ -47,6 +46,19 @@ def no_mark(phase: str) -> None:
     """The default for `mark`: phases are not timed."""
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Texts under way: what all their cycles have in common. head None where nothing is ever drafted."""
+
+    target: Target
+    head: Eagle3Head | None
+    state: State
+    sampling: Sampling
+
+    def cycle(self, shape: TreeShape | None, span: int, launch: Launch, *, catch: bool) -> tuple[DraftTree, Accepted]:
+        return cycle(self.target, self.head, self.state, shape, span, self.sampling, launch, catch=catch)
+
+
 class Eager:
     """Operation by operation; nothing is kept between texts but what a cycle takes."""
 
@@ -62,12 +74,9 @@ class Eager:
 
     def prepare(
         self,
-        target: Target,
-        head: Eagle3Head | None,
-        state: State,
+        batch: Batch,
         shape: TreeShape | None,
         spans: Iterable[int],
-        sampling: Sampling,
         *,
         apart: bool = False,
     ) -> None:
@@ -78,12 +87,9 @@ class Eager:
 
     def cycle(
         self,
-        target: Target,
-        head: Eagle3Head | None,
-        state: State,
+        batch: Batch,
         shape: TreeShape | None,
         span: int,
-        sampling: Sampling,
         mark: Callable[[str], None] = no_mark,
         *,
         catch: bool = False,
@@ -95,27 +101,28 @@ class Eager:
             mark(phase)
             return result
 
-        return cycle(target, head, state, shape, span, sampling, launch, catch=catch)
+        return batch.cycle(shape, span, launch, catch=catch)
+
+    def launched(self, work: Callable[[], T], device: torch.device) -> Callable[[], T]:
+        """Work over static tensors, to be called as often as wanted; its result lasts until the next call."""
+        return work
 
     def seconds(
         self,
-        target: Target,
-        head: Eagle3Head | None,
-        state: State,
+        batch: Batch,
         shape: TreeShape | None,
         span: int,
-        sampling: Sampling,
         clock: Callable[[], float],
     ) -> float:
         """What one such cycle takes, its read-back included: the median of a few, measured once; the state comes
         through unchanged."""
-        key = (id(target), id(head), shape, state.length.shape[0])
+        key = (id(batch.target), id(batch.head), shape, batch.state.length.shape[0])
         if key not in self.known:
             start, times = clock(), []
             for _ in range(TIMED):
-                with unchanged(state.small):
+                with unchanged(batch.state.small):
                     before = clock()
-                    self.cycle(target, head, state, shape, span, sampling)[1].count.tolist()
+                    self.cycle(batch, shape, span)[1].count.tolist()
                     times.append(clock() - before)
             self.known[key] = statistics.median(times[1:])
             self.capture_s += clock() - start
@@ -156,141 +163,71 @@ class Graph(Eager):
 
     def prepare(
         self,
-        target: Target,
-        head: Eagle3Head | None,
-        state: State,
+        batch: Batch,
         shape: TreeShape | None,
         spans: Iterable[int],
-        sampling: Sampling,
         *,
         apart: bool = False,
     ) -> None:
+        following = shape is None and batch.head is not None
         for span in spans:
-            self._phases(target, head, state, shape, span, sampling, apart=apart)
+            for catch in (False, True) if following else (False,):
+                self._phases(batch, shape, span, catch=catch, apart=apart)
 
     def cycle(
         self,
-        target: Target,
-        head: Eagle3Head | None,
-        state: State,
+        batch: Batch,
         shape: TreeShape | None,
         span: int,
-        sampling: Sampling,
         mark: Callable[[str], None] = no_mark,
         *,
         catch: bool = False,
     ) -> tuple[DraftTree, Accepted]:
         apart = mark is not no_mark
-        phases = self._phases(target, head, state, shape, span, sampling, catch=catch, apart=apart)
+        phases = self._phases(batch, shape, span, catch=catch, apart=apart)
         for phase, recorded in phases.items():
             recorded()
             mark(phase)
         tree, accepted = (phases["draft"].result, phases["accept"].result) if apart else phases["cycle"].result
         return tree, accepted
 
+    def launched(self, work: Callable[[], T], device: torch.device) -> Callable[[], T]:
+        return captured(work, device, ())
+
     def _phases(
         self,
-        target: Target,
-        head: Eagle3Head | None,
-        state: State,
+        batch: Batch,
         shape: TreeShape | None,
         span: int,
-        sampling: Sampling,
         *,
         catch: bool = False,
         apart: bool = False,
     ) -> dict[str, Recorded[Any]]:
         """The graphs of a cycle: one of it all, or one a phase, so that a clock can look in between."""
-        key = (id(target), id(head), shape, span, replace(sampling, seed=0), catch, apart)
+        key = (id(batch.target), id(batch.head), shape, span, replace(batch.sampling, seed=0), catch, apart)
         if key in self._graphs:
             self._graphs[key] = self._graphs.pop(key)  # the latest used last
             return self._graphs[key]
-        start = time.perf_counter()
+        start, device = time.perf_counter(), batch.target.device
         while len(self._graphs) >= MOST_GRAPHS:
             del self._graphs[next(iter(self._graphs))]
-        if self._pool is None and target.device.type == "cuda":
+        if self._pool is None and device.type == "cuda":
             self._pool = torch.cuda.graph_pool_handle()
         phases: dict[str, Recorded[Any]] = {}
 
         def record(phase: str, work: Callable[[], T]) -> T:
-            phases[phase] = Recorded(work, target.device, self._pool)
+            phases[phase] = Recorded(work, device, self._pool)
             return phases[phase].result
 
         def work(launch: Launch) -> Any:
-            return cycle(target, head, state, shape, span, sampling, launch, catch=catch)
+            return batch.cycle(shape, span, launch, catch=catch)
 
-        warm_up(lambda: work(at_once), target.device, state.small)
-        with unchanged(state.small):
+        warm_up(lambda: work(at_once), device, batch.state.small)
+        with unchanged(batch.state.small):
             work(record) if apart else record("cycle", lambda: work(at_once))
         self._graphs[key] = phases
         self.capture_s += time.perf_counter() - start
         return phases
-
-
-class Recorded(Generic[T]):
-    """Work captured once, and replayed by a call; its result stays where it is and is written anew.
-
-    On a CPU, where there are no graphs, the work is done again into the same tensors.
-    """
-
-    def __init__(self, work: Callable[[], T], device: torch.device, pool: Any = None) -> None:
-        self._work = work
-        self._graph = torch.cuda.CUDAGraph() if device.type == "cuda" else None
-        if self._graph is None:
-            self.result = work()
-            return
-        # Other threads may use the device meanwhile.
-        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
-            self.result = work()
-
-    def __call__(self) -> T:
-        if self._graph is not None:
-            self._graph.replay()
-        else:
-            for kept, fresh in zip(_tensors(self.result), _tensors(self._work()), strict=True):
-                kept.copy_(fresh)
-        return self.result
-
-
-def captured(work: Callable[[], T], device: torch.device, restore: Sequence[Tensor]) -> Recorded[T]:
-    """Work over static tensors, warmed up and captured; call it to do it. restore: the tensors that it changes."""
-    warm_up(work, device, restore)
-    with unchanged(restore):
-        return Recorded(work, device)
-
-
-def warm_up(work: Callable[[], Any], device: torch.device, restore: Sequence[Tensor]) -> None:
-    """Do the work once and undo it: libraries make their handles and workspaces at a first call, not under capture."""
-    if device.type != "cuda":
-        return
-    side = torch.cuda.Stream(device)
-    side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side), unchanged(restore):
-        work()
-    torch.cuda.current_stream(device).wait_stream(side)
-
-
-@contextmanager
-def unchanged(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Put tensors back as they were when the block is left."""
-    copies = [each.clone() for each in tensors]
-    try:
-        yield
-    finally:
-        for each, copy in zip(tensors, copies, strict=True):
-            each.copy_(copy)
-
-
-def _tensors(result: Any) -> Iterator[Tensor]:
-    """All tensors in a nest of tuples and dataclasses."""
-    if isinstance(result, Tensor):
-        yield result
-    elif is_dataclass(result):
-        for each in fields(result):
-            yield from _tensors(getattr(result, each.name))
-    elif isinstance(result, tuple):
-        for part in result:
-            yield from _tensors(part)
 
 
 def _fits(

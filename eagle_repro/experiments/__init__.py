@@ -13,6 +13,7 @@ EXPERIMENTS: dict[str, str] = {
     "04_chain_vs_tree": "chain_vs_tree",
     "05_target_size": "target_size",
     "06_lossless": "lossless",
+    "07_domain": "domain",
     "10_train_head": "train_head",
     "11_report": "report",
 }

@@ -53,7 +53,7 @@ def tiny() -> Pair:
 def bench() -> None:
     """Sizes of the pair, the cards that a torch build serves, and the project's own question sets."""
     target, head = (tiny().provenance[role] for role in ("target", "head"))
-    print(f"tiny target: {target['parameters']} parameters, features from layers {_listed(tiny().target.taps)}")
+    print(f"tiny target: {target['parameters']} parameters, features from layers {listed(tiny().target.taps)}")
     print(
         f"tiny head: {head['parameters']} parameters, {head['draft_vocabulary']} of {tiny().target.vocabulary} tokens"
     )
@@ -73,7 +73,7 @@ def roofline() -> None:
     clear = best - second > CLEAR_GAP
     same = together.argmax(-1)[clear].equal(one_by_one.argmax(-1)[clear])
     print(
-        f"one pass over {count} tokens and {count} passes over one, {int(clear.sum())} clear choices: {_verdict(same)}"
+        f"one pass over {count} tokens and {count} passes over one, {int(clear.sum())} clear choices: {verdict(same)}"
     )
     print(f"the article's passes of 44.7, 51.8 and 125.6 ms: flat to {flat_until([1, 192, 512], [44.7, 51.8, 125.6])}")
     t4 = next(card for card in CARDS if card.name == "T4")
@@ -88,12 +88,12 @@ def speedup() -> None:
         for method in ("plain", "hf", "eagle")
     }
     eagle = texts["eagle"]
-    print(f"accepted a cycle: {_listed(cycle.accepted for cycle in eagle.cycles)}")
+    print(f"accepted a cycle: {listed(cycle.accepted for cycle in eagle.cycles)}")
     print(f"{len(eagle.ids)} tokens in {len(eagle.cycles)} cycles of {SHAPE.total_tokens} nodes")
     tree = eagle.cycles[0].tree
-    print(f"parents in the first tree: {_listed(tree.parents[0].tolist() if tree else ())}")
+    print(f"parents in the first tree: {listed(tree.parents[0].tolist() if tree else ())}")
     for method in ("plain", "hf"):
-        print(f"eagle and {method}: {_verdict(eagle.ids == texts[method].ids)}")
+        print(f"eagle and {method}: {verdict(eagle.ids == texts[method].ids)}")
     print(f"replayed through the target: {lossless.check(tiny(), PROMPT, eagle.ids).verdict}")
     print(f"accepted 3, 0, 2: {3 * (tau([3, 0, 2]) or 0):.0f} tokens in 3 cycles")
     ratio = measured_speedup([Work(100, 10.0, 2.0)], [Work(100, 4.0, 2.0)])
@@ -110,7 +110,7 @@ def tree_shape() -> None:
         recording = along(tiny(), PROMPT, ids, shape.depth, shape.top_k, NEW_TOKENS)
         same = accepted == replay(recording, shape.total_tokens, shape.depth, NEW_TOKENS)
         size = f"({shape.total_tokens}, {shape.depth}, {shape.top_k})"
-        print(f"{size} accepts {_listed(accepted)}; replayed: {_verdict(same)}")
+        print(f"{size} accepts {listed(accepted)}; replayed: {verdict(same)}")
     cut, clipped = TreeShape.clipped(60, 7, 1)
     print(f"60 nodes at depth 7 and width 1: {cut.total_tokens}, {'cut' if clipped else 'whole'}")
     for title, times in (
@@ -126,12 +126,12 @@ def chain_vs_tree() -> None:
     for name, method in (("chain", "chain"), ("tree", "eagle")):
         done = generate(tiny(), PROMPT, method=method, shape=SHAPE, max_new_tokens=NEW_TOKENS, stop="never")
         print(f"{name}, depth {SHAPE.depth}: {done.cycles[0].nodes} nodes a pass, {len(done.cycles)} passes")
-        print(f"{name} accepts {_listed(cycle.accepted for cycle in done.cycles)}")
-        print(f"{name} and plain: {_verdict(done.ids == plain.ids)}")
+        print(f"{name} accepts {listed(cycle.accepted for cycle in done.cycles)}")
+        print(f"{name} and plain: {verdict(done.ids == plain.ids)}")
     rates = chain_acceptance([3, 0, 2], 3)
     print(f"a chain of 3 that accepts 3, 0, 2: {_percent(rates.accepted_per_drafted)} of what it drafted")
-    print(f"per position: {_listed(map(_percent, rates.per_position))}")
-    print(f"conditional: {_listed(map(_percent, rates.conditional))}")
+    print(f"per position: {listed(map(_percent, rates.per_position))}")
+    print(f"conditional: {listed(map(_percent, rates.conditional))}")
 
 
 def target_size() -> None:
@@ -143,7 +143,7 @@ def target_size() -> None:
     target = PairShape("target of tiny", mlp=160, head_dim=32, **common).target_parameters
     head = PairShape("head of tiny", mlp=128, head_dim=16, draft_vocabulary=208, **common).head_parameters
     counted = [tiny().provenance[role]["parameters"] for role in ("target", "head")]
-    print(f"both formulas and what tiny holds: {_verdict(counted == [target, head])}")
+    print(f"both formulas and what tiny holds: {verdict(counted == [target, head])}")
     cycle = residuals(article())[0]
     print(f"the article's cycle at tau {cycle.tau:g} and depth {cycle.depth}: {100 * cycle.predicted:.0f}%")
 
@@ -154,9 +154,9 @@ def exactness() -> None:
     plain = sample_texts(tiny(), prompt, seeds, tokens, sampling)
     for name, rule in {"engine": None, **BROKEN}.items():
         texts = sample_texts(tiny(), prompt, seeds, tokens, sampling, shape=SHAPE, rule=rule)
-        print(f"{len(seeds)} sampled texts, plain and {name}: {_verdict(bool((texts == plain).all()))}")
+        print(f"{len(seeds)} sampled texts, plain and {name}: {verdict(bool((texts == plain).all()))}")
     first = [first_probabilities(tiny(), PROMPT, method, sampling) for method in ("plain", "eagle")]
-    print(f"{len(first[0])} probabilities of the first token, bit for bit: {_verdict(torch.equal(*first))}")
+    print(f"{len(first[0])} probabilities of the first token, bit for bit: {verdict(torch.equal(*first))}")
     one, other = np.zeros((20, 2), dtype=int), np.ones((20, 2), dtype=int)
     for name, texts in (("the same", one), ("nothing in common", other)):
         print(f"20 texts against 20 with {name}: p is {1e4 * two_sample(one, texts).p:.0f} in 10000")
@@ -167,7 +167,7 @@ def report() -> None:
     print("\n".join(made_up_verdicts()))
 
 
-def _listed(values: object) -> str:
+def listed(values: object) -> str:
     return " ".join(str(value) for value in values)  # type: ignore[attr-defined]
 
 
@@ -175,5 +175,5 @@ def _percent(rate: float | None) -> str:
     return "none" if rate is None else f"{100 * rate:.0f}%"
 
 
-def _verdict(same: bool) -> str:
+def verdict(same: bool) -> str:
     return "identical" if same else "different"

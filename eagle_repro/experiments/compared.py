@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from eagle_repro.api import Pair
 from eagle_repro.engine.generate import Generation
@@ -16,22 +16,32 @@ Runs = Iterable[TimedRun[Generation]]
 
 
 def alternated(
-    writer: RecordWriter, pair: Pair, protocol: Protocol, ways: Sequence[Way], items: Sequence[Item]
+    writer: RecordWriter,
+    pair: Pair,
+    protocol: Protocol,
+    ways: Sequence[Way],
+    items: Sequence[Item],
+    others: Mapping[str, Pair] | None = None,
 ) -> Iterator[TimedRun[Generation]]:
-    """The runs that the record lacks, in turns; before the first, each way is warmed up on a question, thrown away."""
+    """The runs that the record lacks, in turns; before the first, each way is warmed up on a question, thrown away.
+
+    others: by variant, the pairs (the same target with another head) that write instead of `pair`.
+    """
+    pairs = others or {}
     named = {way.name: way for way in ways}
 
     def skip(method: str, item: int, repeat: int) -> bool:
         return writer.has(run_key(items[item], named[method], repeat))
 
     methods = {
-        name: (lambda item, way=way: write_text(pair, way, item, protocol.new_tokens)) for name, way in named.items()
+        name: (lambda item, way=way: write_text(pairs.get(way.variant, pair), way, item, protocol.new_tokens))
+        for name, way in named.items()
     }
     repeats = range(protocol.repeats)
     if all(skip(name, item, repeat) for name in named for item in range(len(items)) for repeat in repeats):
         return
     for way in ways:
-        write_text(pair, way, items[0], WARM_UP_TOKENS)
+        write_text(pairs.get(way.variant, pair), way, items[0], WARM_UP_TOKENS)
     yield from alternate(methods, items, device=pair.device, warmup=0, repeats=protocol.repeats, skip=skip)
 
 

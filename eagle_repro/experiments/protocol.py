@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,14 @@ ARTICLE = {"questions": 5, "new_tokens": 192, "repeats": 3}
 PROFILES: dict[str, dict[str, Any]] = {
     "smoke": {
         "pair": "tiny", "device": "cpu", "questions": 1, "new_tokens": 16, "repeats": 1, "instrument_cycles": 2,
-        "sampled_questions": 1, "sweep_questions": 1,
+        "sampled_questions": 1, "sweep_questions": 1, "tau_questions": 1,
     },
     "quick": {
         "pair": "smollm2-135m", "device": "cpu", "questions": 2, "new_tokens": 48, "repeats": 1, "instrument_cycles": 4,
-        "sampled_questions": 1, "sweep_questions": 1,
+        "sampled_questions": 1, "sweep_questions": 1, "tau_questions": 2,
     },
     "full": {"pair": "smollm2-135m", **ARTICLE},
-    "t4": {"pair": "qwen3-1.7b", "dtype": "float16", "sweep_questions": 1, **ARTICLE},
+    "t4": {"pair": "qwen3-1.7b", "dtype": "float16", "sweep_questions": 1, "tau_questions": 20, **ARTICLE},
 }  # fmt: skip
 #: The second tree of 02_speedup: on a GPU one with fewer draft passes, on a CPU a small one (16 tokens are the first
 #: count that its matrix kernels are made for: a pass over 12 takes longer there).
@@ -57,7 +57,9 @@ class Protocol:
     are written by every run, `repeats` times; total_tokens, depth, top_k: the default tree; baselines: methods that
     the speedup is taken against; instrument_cycles: about how many cycles a set and tree are taken apart by phase;
     sampled_questions: Russian questions that are also run at `temperature`; sweep_questions: of each set, those that
-    tree shapes are measured on end to end; records: a folder with records measured elsewhere, or the name of one under
+    tree shapes are measured on end to end; tau_questions: at most so many of each set have their cycles counted, side
+    by side, where that is all that is asked; heads: a folder with heads by name, for 07_domain; training: the folder of
+    a finished `train`, for 10_train_head; records: a folder with records measured elsewhere, or the name of one under
     results/; out: the folder that records are written to.
     """
 
@@ -82,7 +84,10 @@ class Protocol:
     instrument_cycles: int = 20
     sampled_questions: int = 5
     sweep_questions: int = 5
+    tau_questions: int = 80
     temperature: float = 0.7
+    heads: str | None = None
+    training: str | None = None
     records: str | None = None
     out: str = ""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -93,9 +98,23 @@ class Protocol:
         name, second = SECOND_TREE[self.profile]
         return {"default": TreeShape(self.total_tokens, self.depth, self.top_k), name: TreeShape(*second)}
 
+    @property
+    def tree(self) -> TreeShape:
+        """The one tree of an experiment that compares none: the default, but on a CPU, which pays for every node, the
+        small one."""
+        return self.trees["small" if "small" in self.trees else "default"]
+
+    def brief(self, questions: int, tokens: int) -> Protocol:
+        """In `quick`, where a CPU writes a few tokens a second, the same with so few questions a set and tokens a text;
+        in other profiles itself."""
+        if self.profile != "quick":
+            return self
+        few, short = min(self.questions, questions), min(self.new_tokens, tokens)
+        return replace(self, questions=few, tau_questions=few, new_tokens=short)
+
     def as_record(self) -> dict[str, Any]:
         """Plain data for a record's header: everything that bears on the numbers, and no folder of this machine."""
-        left_out = {"records", "out", "origins"}
+        left_out = {"heads", "training", "records", "out", "origins"}
         plain = {name: getattr(self, name) for name in NAMES if name not in left_out}
         folders = {role: Path(str(plain[role])).expanduser() for role in ("target", "head") if plain[role]}
         trees = {name: [tree.total_tokens, tree.depth, tree.top_k] for name, tree in self.trees.items()}

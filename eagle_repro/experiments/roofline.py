@@ -6,8 +6,9 @@ and the slot cache, with the head's features, and logits at every token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -66,12 +67,19 @@ class Passes:
     """
 
     def __init__(self, pair: Pair, ids: Sequence[int]) -> None:
-        self.target = pair.target
+        self.target, self.launched = pair.target, pair.launcher.launched
+        self.passes: dict[tuple[int, int], Callable[[], Tensor]] = {}
         self.ids = torch.tensor([list(ids)], device=self.target.device)
         self.cache = self.target.cache(1, read_span(len(ids), 0))
 
     @torch.inference_mode()
     def __call__(self, start: int, end: int) -> Tensor:
+        place = (start, end)
+        if place not in self.passes:
+            self.passes[place] = self.launched(partial(self._pass, start, end), self.target.device)
+        return self.passes[place]()
+
+    def _pass(self, start: int, end: int) -> Tensor:
         target = self.target
         positions, mask, span = prefix_pass(start, end - start, target)
         hidden, _ = target.forward(self.ids[:, start:end], positions, mask, self.cache.at(positions, span))

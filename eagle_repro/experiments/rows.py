@@ -56,6 +56,11 @@ def write_text(pair: Pair, way: Way, item: Item, tokens: int, *, instrument: boo
     )
 
 
+def domain_of(name: str) -> Row:
+    """Domain and language of a question set, as rows have them."""
+    return {"domain": SETS[name].domain, "language": SETS[name].language}
+
+
 def run_key(item: Item, way: Way, repeat: int | str) -> str:
     """The name of a run in the record: SET/QUESTION/METHOD/VARIANT/REPEAT."""
     return f"{item.set}/{item.question}/{way.name}/{repeat}"
@@ -71,8 +76,7 @@ def run_row(pair: Pair, item: Item, way: Way, done: Generation, *, repeat: int, 
     drafted = way.shape is not None
     return {
         "set": item.set,
-        "domain": SETS[item.set].domain,
-        "language": SETS[item.set].language,
+        **domain_of(item.set),
         "question": item.question,
         "method": way.method,
         "variant": way.variant,

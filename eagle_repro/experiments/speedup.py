@@ -54,11 +54,15 @@ def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
     return summary.speedup(measure(Session("02_speedup", replace(protocol, out=str(out)), pair)))
 
 
-def read_items(protocol: Protocol, pair: Pair) -> list[Item]:
-    """The questions of all sets as prompts. Raises ValueError for one that does not fit max_length with its answer."""
+def read_items(protocol: Protocol, pair: Pair, questions: int | None = None) -> list[Item]:
+    """The questions of all sets as prompts. Raises ValueError for one that does not fit max_length with its answer.
+
+    questions: of each set, or all that it has if these are fewer; None for the protocol's.
+    """
     items = []
     for name in protocol.sets:
-        for question in pick(load_questions(name), protocol.questions):
+        known = load_questions(name)
+        for question in pick(known, min(questions or protocol.questions, len(known))):
             prompt = prompt_ids(pair.tokenizer, question, thinking=protocol.thinking)
             if len(prompt) + protocol.new_tokens > pair.max_length:
                 raise ValueError(

@@ -23,16 +23,16 @@ from eagle_repro.experiments.chain_vs_tree import TREES
 from eagle_repro.experiments.compared import alternated, write_compared
 from eagle_repro.experiments.cycle_costs import cost_rows
 from eagle_repro.experiments.protocol import Protocol
+from eagle_repro.experiments.published import published
 from eagle_repro.experiments.rows import Item, Row, Way, tree_key, write_text
 from eagle_repro.experiments.session import Progress, Session, open_pair, silent
 from eagle_repro.experiments.speedup import read_items
 from eagle_repro.experiments.timing_pairs import free_memory, random_pair, require_memory
 from eagle_repro.measure import sizes
 from eagle_repro.measure.bench import clocks
-from eagle_repro.measure.records import Record, RecordError, RecordWriter, read_record
+from eagle_repro.measure.records import Record, RecordWriter
 from eagle_repro.measure.roofline import weight_bytes
 from eagle_repro.sources.pairs import SHAPES, PairShape
-from eagle_repro.sources.paths import PACKAGE
 
 NAME = "05_target_size"
 #: The trained pair one size up, which is measured beside the first.
@@ -96,18 +96,11 @@ def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
 def timings(record: Record) -> Record:
     """The record whose timing-only pairs are to be shown: this one, or where it timed no published shape, the one under
     results/ that timed the most of them."""
-    published = (PACKAGE.parent / "results").glob(f"*/{NAME}.jsonl")
-    others = [found for found in map(_readable, sorted(published)) if found is not None]
-    counts = [len(sizes.timed_shapes(each) & SHAPES.keys()) for each in (record, *others)]
-    return record if counts[0] else (record, *others)[counts.index(max(counts))]
 
+    def held(each: Record) -> int:
+        return len(sizes.timed_shapes(each) & SHAPES.keys())
 
-def _readable(path: Path) -> Record | None:
-    try:
-        record = read_record(path)
-    except RecordError:
-        return None
-    return record if record.complete else None
+    return record if held(record) else max([record, *published(NAME)], key=held)
 
 
 def _write_larger(

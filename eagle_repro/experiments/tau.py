@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from eagle_repro.api import Pair, generate
 from eagle_repro.engine.shape import TreeShape
+from eagle_repro.experiments.rows import Item
 from eagle_repro.experiments.session import Progress, silent
 from eagle_repro.measure.stats import summarise_tau
 from eagle_repro.sources.questions import load_questions, pick, prompt_ids
 
 Prompts = Mapping[str, Sequence[list[int]]]
+#: Texts written side by side on a GPU. A CPU takes one at a time: its passes cost by the row.
+SIDE_BY_SIDE = 80
+
+
+def count_cycles(pair: Pair, items: Sequence[Item], shape: TreeShape, tokens: int) -> dict[str, list[Any]]:
+    """Write `tokens` tokens of every answer, greedy and past the end of text, only to count cycles.
+
+    Lists, an entry a question: question (its id), emitted (tokens of its cycles, the last one uncut), cycles.
+    """
+    # Rows of a batch are independent, and how cycles are launched changes no count: a batch would capture graphs of
+    # its own for every length.
+    eager = replace(pair, stack="eager")
+    rows = SIDE_BY_SIDE if pair.device != "cpu" else 1
+    texts = []
+    for start in range(0, len(items), rows):
+        prompts = [item.prompt for item in items[start : start + rows]]
+        texts += generate(eager, prompts, shape=shape, max_new_tokens=tokens, stop="never")
+    counts = [[cycle.accepted for cycle in text.cycles] for text in texts]
+    return {
+        "question": [item.question for item in items],
+        "emitted": [sum(accepted) + len(accepted) for accepted in counts],
+        "cycles": [len(accepted) for accepted in counts],
+    }
 
 
 def tau_by_set(

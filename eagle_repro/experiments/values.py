@@ -16,6 +16,7 @@ LEAST = {
     "instrument_cycles": 0,
     "sampled_questions": 0,
     "sweep_questions": 1,
+    "tau_questions": 1,
     "temperature": 0,
 }
 

@@ -28,6 +28,7 @@ def of(record: Record) -> pd.DataFrame:
     """The summary that goes with a record's experiment; its runs as they are, where there is none."""
     from eagle_repro.measure import (
         branching,
+        domain,
         exactness,
         sizes,
         training,
@@ -40,6 +41,7 @@ def of(record: Record) -> pd.DataFrame:
         "04_chain_vs_tree": branching.gains,
         "05_target_size": sizes.predicted,
         "06_lossless": exactness.greedy,
+        "07_domain": domain.by_group,
         "10_train_head": training.taus,
     }
     name = record.header["name"]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from eagle_repro.measure.branching import IN_DOMAIN, interval
 from eagle_repro.measure.records import Record
 from eagle_repro.measure.stats import summarise_tau
+from eagle_repro.measure.totals import Totals
 
 #: The heads that a record compares: as training finds it, as training leaves it, and the pair's own.
 ARMS = ("untrained", "trained", "shipped")
@@ -53,6 +56,30 @@ def gains(record: Record) -> pd.DataFrame:
         for each in part.to_dict("records"):
             row |= {f"tau_{each['head']}{end}": each[f"tau{end}"] for end in ("", "_low", "_high")}
         out.append(row | {"tau_gain": row["tau_trained"] / row["tau_untrained"] - 1})
+    return pd.DataFrame(out)
+
+
+def on_the_way(record: Record) -> pd.DataFrame:
+    """tau of the heads that were saved on the way, by group: all in-domain sets, and each set out of domain.
+
+    Columns: head, step, minutes (NaN for the pair's own head, which was trained elsewhere), group, questions, tau,
+    tau_low, tau_high; in the order of training, the pair's own head last.
+    """
+    rows = record.frame("run")
+    found = rows[rows["what"] == "tau"]
+    if found.empty:
+        return pd.DataFrame()
+    each = found.explode(["question", "emitted", "cycles"], ignore_index=True)
+    each["group"] = each["set"].where(each["domain"] == "out", IN_DOMAIN)
+    order = found.sort_values("step", kind="stable").drop_duplicates("head")
+    out: list[dict[str, Any]] = []
+    for head in order.to_dict("records"):
+        part = each[each["head"] == head["head"]]
+        for group, texts in part.groupby("group", sort=False):
+            nothing = np.zeros(len(texts))
+            totals = Totals(texts["emitted"].to_numpy(float), texts["cycles"].to_numpy(float), nothing, nothing)
+            row = {"head": head["head"], "step": head["step"], "minutes": head["seconds"] / 60, "group": group}
+            out.append(row | {"questions": len(texts)} | interval("tau", totals.tau, len(texts)))
     return pd.DataFrame(out)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from eagle_repro.measure.records import Record
-from eagle_repro.present import comparison_tables, shape_tables, tables, training_tables
+from eagle_repro.present import comparison_tables, domain_tables, shape_tables, tables, training_tables
 from eagle_repro.present.layout import Column, Table, fixed, interval, table, times, yes_no
 
 Rows: TypeAlias = Iterable[Mapping[Any, Any]]
@@ -24,6 +24,7 @@ def of(record: Record) -> tuple[Table, ...]:
         "04_chain_vs_tree": (comparison_tables.gains, comparison_tables.acceptance),
         "05_target_size": (comparison_tables.pairs, comparison_tables.timing, comparison_tables.predicted),
         "06_lossless": (comparison_tables.greedy, comparison_tables.first_tokens, comparison_tables.permutations),
+        "07_domain": (domain_tables.heads, domain_tables.taus, domain_tables.speedups, domain_tables.answers),
         "10_train_head": (training_tables.run, training_tables.taus),
     }
     return tuple(make(record) for make in made.get(record.header["name"], (tables.bench_sheet,)))

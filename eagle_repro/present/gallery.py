@@ -5,14 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from matplotlib.axis import Axis
 from matplotlib.text import Text
 
 from eagle_repro.measure.claims import Run
 from eagle_repro.measure.records import Record
-from eagle_repro.present import chain_plots, lossless_plots, plots, shape_plots, size_plots
-from eagle_repro.present.theme import Picture
+from eagle_repro.present import (
+    chain_plots,
+    domain_plots,
+    lossless_plots,
+    plots,
+    shape_plots,
+    size_plots,
+    training_plots,
+)
+from eagle_repro.present.theme import Picture, save
 
 #: The point of a number, not of a name such as qwen3-1.7b; and what has a version in it, which keeps all its points.
 DECIMAL = re.compile(r"(?<![\w.-])(\d+)\.(\d+)(?=x\b|[^\w.]|\.(?!\d)|$)")
@@ -33,6 +42,10 @@ FIGURES: dict[str, tuple[str, Callable[[Record, str], Picture]]] = {
     "two_pairs": ("05_target_size", size_plots.pairs),
     "target_size": ("05_target_size", size_plots.speedup_by_size),
     "break_even": ("05_target_size", size_plots.break_even),
+    "domain_tau": ("07_domain", domain_plots.heat_tau),
+    "domain_gains": ("07_domain", domain_plots.gains),
+    "training": ("10_train_head", training_plots.curves),
+    "training_tau": ("10_train_head", training_plots.tau_by_minute),
     "lossless": ("06_lossless", lossless_plots.near_ties),
     "permutation": ("06_lossless", lossless_plots.permutation),
 }
@@ -52,6 +65,14 @@ class Absent:
 def figure(run: Run, name: str, lang: str = "en") -> Picture | Absent:
     """A figure of the report by name (FIGURES)."""
     return draw(run, name, lang) or Absent(name, FIGURES[name][0])
+
+
+def drawn(function: Callable[[Record], Picture], record: Record, name: str, folder: Path | str) -> Picture | Absent:
+    """The figure of a record, saved and shown by a notebook; where the record holds too little for it, what says so."""
+    try:
+        return save(function(record), name, folder)
+    except ValueError:  # the figures' way to say what a record lacks
+        return Absent(name, record.header["name"])
 
 
 def draw(run: Run, name: str, lang: str) -> Picture | None:

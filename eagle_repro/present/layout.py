@@ -80,6 +80,19 @@ class Table:
         return ["", *notes] if notes else []
 
 
+@dataclass(frozen=True)
+class Passage:
+    """Text in Markdown, which a notebook shows as such."""
+
+    text: str
+
+    def _repr_markdown_(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
 def table(
     title: str, rows: pd.DataFrame | Iterable[Mapping[Any, Any]], columns: Sequence[Column], notes: Iterable[str] = ()
 ) -> Table:

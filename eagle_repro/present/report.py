@@ -21,8 +21,9 @@ from eagle_repro.measure.claims.formula import residuals
 from eagle_repro.measure.claims.marks import mark, unmarked
 from eagle_repro.measure.claims.numbers import UNIT_OF, find
 from eagle_repro.measure.records import Record
-from eagle_repro.present import claim_tables, report_tables
+from eagle_repro.present import claim_tables, domain_answers, report_tables
 from eagle_repro.present.gallery import draw
+from eagle_repro.present.layout import Passage
 from eagle_repro.present.numerals import as_stated, interval, number, percent_digits, quantity
 from eagle_repro.present.pages import TEMPLATES, html_page, require_pdf, write_pdf
 from eagle_repro.present.report_facts import facts
@@ -76,7 +77,7 @@ class Report:
             n=self.n, v=self.v, share=self.share, num=self.num, quantity=self.quantity, interval=self.interval,
             stated=self.stated, has=self.has, lacking=self.lacking, elsewhere=self.elsewhere, effect=self.effect,
             side=self.side, figure=self.figure, table=self.table, claims=self.claims_table, closing=self.closing,
-            counted=claim_tables.counted(counts(self.results), self.lang),
+            heads=self.heads, counted=claim_tables.counted(counts(self.results), self.lang),
         )  # fmt: skip
         text = environment.get_template(f"report.{self.lang}.md.j2").render(**facts(self.run))
         return re.sub(r"\n{3,}", "\n\n", text)
@@ -166,25 +167,16 @@ class Report:
         except ValueError:  # the summaries' way to say what a record lacks
             return ""
 
+    def heads(self) -> str:
+        """The answers of 07_domain in words, without their bench."""
+        return domain_answers.sections(self.run.records["07_domain"], self.lang)
+
     def claims_table(self, name: str) -> str:
         """A table of claims in Markdown with its notes."""
         rows = list(self.rows.values())
         if name == "formula":
             return _bare(claim_tables.formula(residuals(self.claims), self.rows, self.lang))
         return _bare(getattr(claim_tables, name)(rows, self.lang))
-
-
-@dataclass(frozen=True)
-class Passage:
-    """A part of the text, which a notebook shows as such."""
-
-    text: str
-
-    def _repr_markdown_(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return self.text
 
 
 def answers(run: Run, claims: Sequence[Claim], lang: str = "en") -> Passage:

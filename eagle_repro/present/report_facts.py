@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from eagle_repro.measure import sizes, summary
+from eagle_repro.measure import branching, sizes, summary, training
 from eagle_repro.measure.claims import Run
 from eagle_repro.measure.records import Record
 from eagle_repro.present.layout import tree_label
@@ -34,6 +34,7 @@ def facts(run: Run) -> dict[str, Any]:
         **_texts(run.records.get("02_speedup")),
         **_picks(run.records.get("03_tree_shape")),
         "growth": _growth(run.records.get("05_target_size")),
+        "fitted": _fitted(run.records.get("10_train_head")),
         "warnings": _warnings(run.records.get("00_bench")),
         "permutation": _rows(run.records.get("06_lossless"), "permutation"),
         "first_token": _rows(run.records.get("06_lossless"), "first_token"),
@@ -97,6 +98,22 @@ def _growth(record: Record | None) -> dict[str, Any] | None:
     shape = _tree(dict(small) | {"total_tokens": small["nodes"], "variant": "timed"})["shape"]
     before, after = float(small["speedup"]), float(large["speedup"])
     return ends | {"before": before, "after": after, "shape": shape, "verdict": sizes.growth(before, after)}
+
+
+def _fitted(record: Record | None) -> dict[str, Any] | None:
+    """Of a training: what it took, and tau in domain before, after, and with the pair's own head."""
+    way = training.on_the_way(record) if record else pd.DataFrame()
+    if record is None or way.empty:
+        return None
+    done, inside = training.fit(record), way[way["group"] == branching.IN_DOMAIN]
+    trained, own = inside[inside["step"].notna()], inside[inside["step"].isna()]["tau"]
+    return {
+        "tokens": done["corpus"]["answer_tokens"] / 1e6,
+        "minutes": float(trained["minutes"].iloc[-1]),
+        "before": float(trained["tau"].iloc[0]),
+        "after": float(trained["tau"].iloc[-1]),
+        "own": float(own.iloc[0]) if len(own) else None,
+    }
 
 
 def _warnings(record: Record | None) -> list[Mapping[str, Any]]:

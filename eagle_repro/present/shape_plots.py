@@ -16,7 +16,7 @@ from eagle_repro.measure.tree_shape import IN_DOMAIN
 from eagle_repro.present import dots
 from eagle_repro.present.lines import COLOUR, end_labels, group_handles, group_looks, group_name, leave_room, ticks
 from eagle_repro.present.plots import NUMBERS
-from eagle_repro.present.theme import GREY, METHOD_COLOURS, STYLE, Picture, canvas, finish, note
+from eagle_repro.present.theme import GREY, METHOD_COLOURS, STYLE, Picture, canvas, finish
 from eagle_repro.present.words import word
 
 __all__ = ["cost_curves", "depth_sweep", "depth_trap", "node_sweep", "prediction", "top_k_sweep"]
@@ -87,8 +87,11 @@ def prediction(record: Record, lang: str = "en") -> Picture:
         axes.plot(row["predicted"], row["measured"], **{**look, "linestyle": ""})
     worst = frame.loc[frame["error"].abs().idxmax()]
     text = word("fit_worst", lang, set=worst["set"], shape=dots.shape_words(worst.to_dict())["shape"])
-    at, left = (worst["predicted"], worst["measured"]), worst["predicted"] > (low + high) / 2
-    note(axes, text, at, (-9 if left else 9, 0), ha="right" if left else "left", va="center", fontsize=8.5)
+    # The corner on the other side of the diagonal from most dots is free.
+    at, below = (worst["predicted"], worst["measured"]), frame["error"].median() < 0
+    place: dict[str, Any] = {"xytext": (0.98, 0.05) if below else (0.02, 0.93), "ha": "right" if below else "left"}
+    line: dict[str, Any] = {"arrowstyle": "-", "color": GREY, "linewidth": 0.7}
+    axes.annotate(text, at, textcoords="axes fraction", arrowprops=line, color=GREY, fontsize=8.5, **place)
     axes.set(xlim=(low, high), ylim=(low, high), xlabel=word("fit_predicted", lang), ylabel=word("measured", lang))
     errors = 100 * frame["error"].abs()
     counts = {"shapes": len(frame[tree_shape.SHAPE].drop_duplicates()), "sets": frame["set"].nunique()}

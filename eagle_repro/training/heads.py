@@ -95,6 +95,14 @@ def config_of(config: HeadConfig) -> dict[str, Any]:
     }
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a file. Raises FileNotFoundError, and ValueError for another content."""
+    read = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(read, dict):
+        raise ValueError(f"{path.name} holds no JSON object")
+    return read
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON through a temporary file, so that a reader never sees half of it."""
     temporary = path.with_name(f"{path.name}.part")

@@ -165,7 +165,7 @@ def train(
         if trainer.step % settings.checkpoint_every == 0 or last:
             trainer.save()
         if _is_snapshot(trainer) and trainer.accelerator.is_main_process:
-            save_head(head, out / "snapshots" / f"step-{trainer.step:06d}", {**(provenance or {}), **row})
+            save_head(head, out / "snapshots" / f"step-{trainer.step:06d}", _provenance(trainer, provenance, row))
     trainer.accelerator.wait_for_everyone()
     tokens = settings.sequences * settings.length * trainer.accelerator.num_processes
     cuda = target.device.type == "cuda"
@@ -183,6 +183,11 @@ def train(
 def _shown(trainer: Trainer, progress: Progress[Any]) -> Iterable[Losses]:
     left = None if trainer.total is None else trainer.total - trainer.step
     return progress(trainer.losses(), "training", left)
+
+
+def _provenance(trainer: Trainer, said: dict[str, Any] | None, row: dict[str, Any]) -> dict[str, Any]:
+    """What a snapshot is: its own step and seconds, and the losses of the step that was logged last."""
+    return {**(said or {}), **row, "step": trainer.step, "seconds": trainer.seconds}
 
 
 def _is_snapshot(trainer: Trainer) -> bool:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from eagle_repro.engine.attention import visibility
+from eagle_repro.engine.capture import captured
 from eagle_repro.engine.cycle import causal
 from eagle_repro.engine.prefill import raise_non_finite
-from eagle_repro.engine.stacks import captured
 from eagle_repro.engine.target import Target
 from eagle_repro.sources.questions import prompt_ids
 

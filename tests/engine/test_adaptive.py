@@ -82,7 +82,7 @@ def test_a_head_that_is_always_right_is_followed_and_one_that_never_is_is_not(ta
 
     def cycles(head: Any) -> Sequence[Any]:
         pair = pair_of(target, head)
-        pair.launcher.seconds = lambda *a: SECONDS[a[3]]  # type: ignore[method-assign]
+        pair.launcher.seconds = lambda *a: SECONDS[a[1]]  # type: ignore[method-assign]
         shapes = [SMALL, MIDDLE, LARGE]
         out = er.generate(pair, prompt, method="adaptive", shape=shapes, max_new_tokens=80, stop="never")
         assert out.ids == story[2:82]

@@ -11,7 +11,7 @@ import torch
 from eagle_repro.engine.attention import visibility
 from eagle_repro.engine.fused import AT_ONCE, fusible
 from eagle_repro.engine.target import Target
-from tests.engine.tiny import ARCHITECTURES, random_target
+from tests.engine.tiny import ARCHITECTURES, random_head, random_target
 from tests.engine.trees import random_parents, random_tokens, tree_of
 
 SPAN = 192
@@ -69,3 +69,16 @@ def test_a_model_the_fused_forward_would_get_wrong_is_not_fused() -> None:
     model.get_decoder().layers[2].mlp.down_proj.bias = torch.nn.Parameter(torch.zeros(32))
     assert not fusible(model)
     assert Target(model, fused=True).fused is None
+
+
+@torch.inference_mode()
+def test_rotary_tables_grow_and_the_old_ones_stay_where_captured_graphs_read_them() -> None:
+    head = deepcopy(random_head(random_target(), 32)).use_fused()
+    assert head.fused is not None
+    head.cache(1, 64)
+    first = head.fused.tables
+    head.cache(1, 300)
+    head.cache(1, 10)
+    assert len(first) == 64 and len(head.fused.tables) == 300
+    assert any(kept is first for kept in head.fused.all_tables)
+    torch.testing.assert_close(head.fused.tables[:64], first)

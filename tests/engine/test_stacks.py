@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from copy import deepcopy
 from typing import Any
 
@@ -10,13 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eagle_repro.api import Pair
 from eagle_repro.engine.accept import Sampling
+from eagle_repro.engine.capture import captured
 from eagle_repro.engine.devices import resolve_stack
 from eagle_repro.engine.generate import Request, run, run_batch
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import BUCKET, MOST_GRAPHS, Eager, Graph, captured, make_stack
+from eagle_repro.engine.stacks import BUCKET, MOST_GRAPHS, Eager, Graph, make_stack
 from eagle_repro.engine.target import Target
+from tests.conftest import Text
 from tests.engine.tiny import random_head, random_target
 
 CPU = torch.device("cpu")
@@ -123,6 +127,35 @@ def test_rows_of_a_batch_are_their_own_single_runs(method: str, stack: str, devi
     assert len({len(out.ids) for out in alone}) > 1, "rows that end together prove little"
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_prompts_in_any_order_are_not_touched_by_what_came_before(device: str) -> None:
+    target, head = moved(device)
+    dice = random.Random(0)
+    prompts = [[dice.randrange(63) for _ in range(dice.randrange(1, 120))] for _ in range(20)]
+    expected = [story(run(target, head, request(prompt, max_new_tokens=12))) for prompt in prompts]
+    for _ in range(2):
+        graph, order = Graph(), dice.sample(range(20), 20)
+        found = {place: run(target, head, request(prompts[place], max_new_tokens=12), stack=graph) for place in order}
+        assert [story(found[place]) for place in range(20)] == expected
+
+
+@pytest.mark.parametrize("stack", ["eager", "graph"])
+def test_a_row_that_ends_early_leaves_the_others_alone(stack: str, pair: Pair, text: Text) -> None:
+    prompts = [[7] * 3, [9] * 17, [11] * 40, [13] * 9]
+    ends = text(prompts[1], 8)[-1]
+    generation_config = pair.target.model.generation_config
+    before, generation_config.eos_token_id = generation_config.eos_token_id, ends
+    try:
+        rows = [Request(prompt, shape=TREE, max_new_tokens=30) for prompt in prompts]
+        together = run_batch(pair.target, pair.head, rows, stack=Graph() if stack == "graph" else Eager())
+        alone = [run(pair.target, pair.head, row) for row in rows]
+    finally:
+        generation_config.eos_token_id = before
+    assert [story(out) for out in together] == [story(out) for out in alone]
+    assert together[1].stop_reason == "eos" and len(together[1].ids) <= 8
+    assert max(len(out.ids) for out in together) == 30
+
+
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 62), min_size=1, max_size=30), min_size=1, max_size=5), st.integers(1, 20))
 def test_any_batch_equals_its_single_runs(prompts: list[list[int]], budget: int) -> None:
@@ -155,5 +188,8 @@ def test_the_stack_follows_the_device() -> None:
     assert isinstance(make_stack("graph"), Graph) and not isinstance(make_stack("eager"), Graph)
     with pytest.raises(ValueError, match='needs a CUDA device.*use "eager"'):
         resolve_stack("graph", CPU)
+    assert resolve_stack("auto", torch.device("cuda"), split=True) == "eager"
+    with pytest.raises(ValueError, match='cannot hold a target that is split over devices: use "eager"'):
+        resolve_stack("graph", torch.device("cuda"), split=True)
     with pytest.raises(ValueError, match="not known"):
         resolve_stack("fast", CPU)

@@ -10,6 +10,7 @@ import pytest
 
 from eagle_repro.api import Pair
 from eagle_repro.engine.request import NonFiniteLogits
+from eagle_repro.experiments import published as published_records
 from eagle_repro.experiments import target_size
 from eagle_repro.experiments.protocol import Protocol, build_protocol
 from eagle_repro.experiments.session import Session
@@ -180,7 +181,7 @@ def published(folder: Path, shapes: int) -> Record:
 def test_without_published_shapes_of_its_own_a_record_gives_way_to_a_published_one(
     trained: Pair, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_size, "PACKAGE", tmp_path / "eagle_repro")
+    monkeypatch.setattr(published_records, "PACKAGE", tmp_path / "eagle_repro")
     own = measured(protocol, trained)
     assert target_size.timings(own) is own
     for name, shapes in (("a", 2), ("b", 5)):

@@ -25,7 +25,7 @@ def protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Protocol:
     """Two sets and a corpus and training of a second."""
     corpus, trained = train_head.SMALL
     few = replace(corpus, answer_tokens=600, positions=48, turn=8, rows=8)
-    short = replace(trained, steps=4, batch_tokens=96, length=48, unrolled=2, log_every=2)
+    short = replace(trained, steps=4, batch_tokens=96, length=48, unrolled=2, log_every=2, snapshots=2)
     monkeypatch.setitem(train_head.FITS, "smoke", (few, short))
     settings = {"sets": ("chat", "russian"), "new_tokens": 8, "out": str(tmp_path)}
     return build_protocol({}, {"profile": "smoke"}, settings)
@@ -38,8 +38,10 @@ def measured(protocol: Protocol, pair: Pair) -> Record:
 def test_steps_and_every_set_with_every_head_are_in_the_record_once(tiny: Pair, protocol: Protocol) -> None:
     record = measured(protocol, tiny)
     steps = ["step/2", "step/4", "fit"]
+    on_the_way = ["start", "shipped", "step-000002", "step-000004"]
+    taus = [f"tau/{head}/{name}" for head in on_the_way for name in ("chat", "russian")]
     texts = [f"{item}/eagle/{arm}/0" for arm in training.ARMS for item in ("chat/chat-00", "russian/russian-00")]
-    assert [row["key"] for row in record.rows] == steps + texts
+    assert [row["key"] for row in record.rows] == steps + texts + taus
     frame = training.taus(record)
     assert list(zip(frame["set"], frame["head"], strict=True)) == [
         (name, arm) for name in ("chat", "russian") for arm in training.ARMS
@@ -47,8 +49,15 @@ def test_steps_and_every_set_with_every_head_are_in_the_record_once(tiny: Pair, 
     assert (frame["tau"] >= 1).all()
     assert training.steps(record)["accuracy_2"].between(0, 1).all()
     assert training.fit(record)["corpus"]["answer_tokens"] >= 600
+    way = training.on_the_way(record)
+    assert list(way["group"]) == ["in-domain", "russian"] * 4
+    assert list(way["step"].fillna(-1)) == [0, 0, 2, 2, 4, 4, -1, -1]
+    assert list(way["minutes"].dropna()) == sorted(way["minutes"].dropna()) and way["minutes"].iloc[0] == 0
+    shipped, last = (way[way["head"] == head].set_index("group")["tau"] for head in ("shipped", "step-000004"))
+    by_set = frame.set_index(["set", "head"])["tau"]
+    assert shipped["russian"] == by_set["russian", "shipped"] and last["russian"] == by_set["russian", "trained"]
     assert protocol.out not in str(record.rows)
-    texts_of = {row["ids_sha256"] for row in record.rows if row.get("set") == "chat"}
+    texts_of = {row["ids_sha256"] for row in record.rows if row["what"] == "text" and row["set"] == "chat"}
     assert len(texts_of) == 1  # a head changes how fast a text is written, never the text
 
 
@@ -67,4 +76,28 @@ def test_a_killed_run_goes_on_where_it_stopped(tiny: Pair, protocol: Protocol, m
     assert partial_path(session.path).exists() and len(session.partial_rows()) == 3 + 4
     monkeypatch.setattr(train_head, "write_text", whole)
     monkeypatch.setattr(train_head, "fit_head", lambda *_: pytest.fail("fitted again"))
-    assert len(measured(protocol, tiny).rows) == 3 + 6
+    assert len(measured(protocol, tiny).rows) == 3 + 6 + 8
+
+
+def test_a_training_that_train_has_finished_is_measured_as_it_is(
+    tiny: Pair, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = measured(protocol, tiny)
+    folder = tmp_path / "elsewhere"
+    monkeypatch.undo()
+    (tmp_path / train_head.NAME).rename(folder)
+    there = replace(protocol, training=str(folder), out=str(tmp_path / "again"))
+    record = measured(there, tiny)
+    assert [row["key"] for row in record.rows] == [row["key"] for row in here.rows]
+    assert training.taus(record).equals(training.taus(here))
+    assert training.fit(record)["recipe"] == "general" and str(tmp_path) not in str(record.rows)
+    (folder / "summary.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"training=elsewhere has no summary\.json: name the --out folder"):
+        measured(replace(there, out=str(tmp_path / "third")), tiny)
+
+
+def test_quick_is_brief(tmp_path: Path) -> None:
+    quick = build_protocol({}, {"profile": "quick"}, {"out": str(tmp_path)}).brief(1, 12)
+    assert (quick.questions, quick.tau_questions, quick.new_tokens) == (1, 1, 12)
+    full = build_protocol({}, {"profile": "full", "device": "cpu"}, {"out": str(tmp_path)})
+    assert full.brief(1, 12) is full and full.tree == full.trees["default"] and quick.tree == quick.trees["small"]

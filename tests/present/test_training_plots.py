@@ -18,6 +18,10 @@ from tests.present.conftest import SETS
 from tests.present.test_plots import said, shown
 
 ACCEPTED = {"untrained": [0, 0, 1], "trained": [2, 3, 2], "shipped": [2, 1, 2]}
+#: Step, seconds and cycles of the first question.
+ON_THE_WAY = {
+    "start": (0, 0.0, 24), "step-000050": (50, 90.0, 12), "step-000100": (100, 180.0, 8), "shipped": (None, None, 9),
+}  # fmt: skip
 
 
 def rows() -> Iterator[dict[str, Any]]:
@@ -36,6 +40,11 @@ def rows() -> Iterator[dict[str, Any]]:
                 key = f"{name}/{question}/eagle/{arm}/0"
                 row = {"what": "text", "set": name, "domain": domain, "question": str(question), "variant": arm}
                 yield {"key": key, **row, "accepted": accepted[: 3 - question]}
+    for head, (step, seconds, cycles) in ON_THE_WAY.items():
+        for name, (domain, _) in SETS.items():
+            row = {"what": "tau", "head": head, "step": step, "seconds": seconds, "set": name, "domain": domain}
+            counts = {"question": ["0", "1"], "emitted": [24, 36], "cycles": [cycles, cycles + 2]}
+            yield {"key": f"tau/{head}/{name}", **row, **counts}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +53,7 @@ def record(write: Callable[..., Record]) -> Record:
 
 
 @pytest.mark.parametrize("lang", WORDS)
-@pytest.mark.parametrize("figure", [training_plots.curves, training_plots.tau])
+@pytest.mark.parametrize("figure", [training_plots.curves, training_plots.tau, training_plots.tau_by_minute])
 def test_no_label_covers_another_or_leaves_the_figure(record: Record, figure: Any, lang: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -65,6 +74,25 @@ def test_titles_follow_the_record(record: Record) -> None:
         "After 100 steps the head agrees with the target on 67% of first drafts"
     )
     assert training_plots.tau(record).finding == "Training takes the head from 1.2 to 3.4 (chat) tokens a cycle"
+
+
+def test_tau_on_the_way_is_that_of_the_groups(record: Record) -> None:
+    frame = training.on_the_way(record)
+    assert list(frame["group"].unique()) == ["in-domain", "outside", "russian"]
+    inside = frame[frame["group"] == "in-domain"]
+    assert list(inside["tau"]) == pytest.approx([60 / 50, 60 / 26, 60 / 18, 60 / 20]) and set(inside["questions"]) == {
+        4
+    }
+    assert list(inside["minutes"])[:3] == [0, 1.5, 3]
+    found = training_plots.tau_by_minute(record).finding
+    assert found == "In domain a cycle gives 2.3 tokens after 1.5 minutes, 3.3 after 3"
+
+
+def test_a_record_without_heads_on_the_way_says_so(write: Callable[..., Record]) -> None:
+    none = write("10_train_head", [row for row in rows() if row["what"] != "tau"], {})
+    assert training.on_the_way(none).empty
+    with pytest.raises(ValueError, match="train with snapshots"):
+        training_plots.tau_by_minute(none)
 
 
 def test_tau_is_counted_by_set_and_head(record: Record) -> None:

@@ -1,0 +1,79 @@
+"""Work over static tensors, captured once as a CUDA graph and replayed; on a CPU it is done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+class Recorded(Generic[T]):
+    """Work captured once, and replayed by a call; its result stays where it is and is written anew.
+
+    On a CPU, where there are no graphs, the work is done again into the same tensors.
+    """
+
+    def __init__(self, work: Callable[[], T], device: torch.device, pool: Any = None) -> None:
+        self._work = work
+        self._graph = torch.cuda.CUDAGraph() if device.type == "cuda" else None
+        if self._graph is None:
+            self.result = work()
+            return
+        # Other threads may use the device meanwhile.
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+            self.result = work()
+
+    def __call__(self) -> T:
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            for kept, fresh in zip(_tensors(self.result), _tensors(self._work()), strict=True):
+                kept.copy_(fresh)
+        return self.result
+
+
+def captured(work: Callable[[], T], device: torch.device, restore: Sequence[Tensor]) -> Recorded[T]:
+    """Work over static tensors, warmed up and captured; call it to do it. restore: the tensors that it changes."""
+    warm_up(work, device, restore)
+    with unchanged(restore):
+        return Recorded(work, device)
+
+
+def warm_up(work: Callable[[], Any], device: torch.device, restore: Sequence[Tensor]) -> None:
+    """Do the work once and undo it: libraries make their handles and workspaces at a first call, not under capture."""
+    if device.type != "cuda":
+        return
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side), unchanged(restore):
+        work()
+    torch.cuda.current_stream(device).wait_stream(side)
+
+
+@contextmanager
+def unchanged(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Put tensors back as they were when the block is left."""
+    copies = [each.clone() for each in tensors]
+    try:
+        yield
+    finally:
+        for each, copy in zip(tensors, copies, strict=True):
+            each.copy_(copy)
+
+
+def _tensors(result: Any) -> Iterator[Tensor]:
+    """All tensors in a nest of tuples and dataclasses."""
+    if isinstance(result, Tensor):
+        yield result
+    elif is_dataclass(result):
+        for each in fields(result):
+            yield from _tensors(getattr(result, each.name))
+    elif isinstance(result, tuple):
+        for part in result:
+            yield from _tensors(part)
