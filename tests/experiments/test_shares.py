@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from eagle_repro.experiments import chain_vs_tree, compared, guards, rows, share
 from eagle_repro.experiments.protocol import Protocol, build_protocol
 from eagle_repro.experiments.session import Session
 from eagle_repro.measure import summary
-from eagle_repro.measure.records import Record, RecordError, RecordWriter, partial_path, read_record
+from eagle_repro.measure.records import Record, RecordError, RecordWriter, read_record
 from eagle_repro.present.words import bench_line
 from tests.reading import REPOSITORY
 
@@ -170,9 +171,13 @@ def test_more_processes_than_cards_are_refused_before_anything_runs(monkeypatch:
     shares.require_cards(protocol_of(device="cpu"), 8)
 
 
-def launched(out: Path, *words: str, code: str = "") -> subprocess.CompletedProcess[str]:
+def launched(out: Path, *verb: str, code: str = "", words: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     settings = [word for name, value in SMALL.items() for word in ("-p", f"{name}={json.dumps(value)}")]
-    given = ["-c", code] if code else ["-m", "eagle_repro", *words, "--profile", "smoke", "--out", str(out), *settings]
+    given = (
+        ["-c", code, *words]
+        if code
+        else ["-m", "eagle_repro", *verb, "--profile", "smoke", "--out", str(out), *settings]
+    )
     environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads()), "PYTHONPATH": str(REPOSITORY)}
     return subprocess.run([sys.executable, *given], env=environment, capture_output=True, text=True, timeout=300)
 
@@ -224,4 +229,40 @@ def test_guards_apart_are_the_guards(tmp_path: Path) -> None:
     protocol = opened(tmp_path).protocol
     found = [(guard.check, guard.verdict) for guard in guards.check_apart(protocol)]
     assert found == [(guard.check, guard.verdict) for guard in guards.check(protocol)]
-    assert not torch.cuda.is_initialized() and partial_path(tmp_path / "x").name == "x.partial"
+
+
+# --- on two cards ----------------------------------------------------------------------------------------------------
+
+
+two_cards = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+ON_GPU = {**SMALL, "pair": "tiny", "device": "auto", "dtype": "float32"}
+ON_CARDS = """
+import json, sys, torch
+from eagle_repro.experiments import guards, shares, speedup
+from eagle_repro.experiments.protocol import build_protocol
+from eagle_repro.experiments.session import Session
+processes, launch = int(sys.argv[1]), sys.argv[2]
+session = Session("02_speedup", build_protocol({}, {"profile": "full"}, json.loads(sys.argv[3])))
+guards.require(guards.check_apart(session.protocol))
+assert not torch.cuda.is_initialized()
+shares.prepare(session, processes, getattr(shares, launch))
+assert not torch.cuda.is_initialized()
+speedup.measure(session)
+"""
+
+
+@pytest.mark.gpu
+@two_cards
+@pytest.mark.parametrize("stack", ["eager", "graph"])
+@pytest.mark.parametrize("launch", ["launch_processes", "launch_in_notebook"])
+def test_two_cards_give_the_record_of_one(stack: str, launch: str, tmp_path: Path) -> None:
+    records = []
+    for processes in (1, 2):
+        settings = json.dumps(ON_GPU | {"stack": stack, "repeats": 1, "out": str(tmp_path / str(processes))})
+        done = launched(tmp_path, code=ON_CARDS, words=(str(processes), launch, settings))
+        assert done.returncode == 0, done.stderr
+        records.append(read_record(tmp_path / str(processes) / "02_speedup.jsonl"))
+    one, two = records
+    assert untimed(two) == untimed(one) and two.header["hash"] == one.header["hash"]
+    assert two.header["bench"]["now"]["processes"] == 2 and two.header["bench"]["now"]["shared"] is False
+    assert "share it" not in bench_line(two)
