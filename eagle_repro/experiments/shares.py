@@ -42,6 +42,7 @@ OPTIONS = (
     "--multi_gpu", "--num_machines", "1", "--main_process_port", "0",
     "--mixed_precision", "no", "--dynamo_backend", "no",
 )  # fmt: skip
+FREE_PORT = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}  # the same for notebook_launcher
 Settings = dict[str, Any]
 #: Starts processes that each do `measure_share`: (experiment, settings, processes, threads of each).
 Launch = Callable[[str, Settings, int, int], None]
@@ -150,8 +151,14 @@ def launch_processes(name: str, settings: Settings, processes: int, threads: int
 def launch_in_notebook(name: str, settings: Settings, processes: int, threads: int) -> None:
     """Fork the processes out of this one by accelerate's notebook_launcher; CUDA must not have been used in it."""
     from accelerate import notebook_launcher
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    notebook_launcher(measure_share, (name, settings, threads), num_processes=processes, use_port="0")
+    if torch.cuda.is_initialized():
+        raise RuntimeError("CUDA has been used in this process, so that none can be forked: restart the kernel")
+    try:
+        notebook_launcher(measure_share, (name, settings, threads), num_processes=processes, **FREE_PORT)
+    except ChildFailedError as error:
+        raise RuntimeError("a process ended early, as told above (what was measured is kept)") from error
 
 
 def measure_share(name: str, settings: Mapping[str, Any], threads: int) -> None:

@@ -40,6 +40,8 @@ def merge(parts: Sequence[Path], record: Path, place: Callable[[Row], Any], **no
                 )
         header["name"] = record.stem
         header["bench"].setdefault("now", {}).update(now)
+        if done := next((each.footer for each in read if each.footer), None):  # the first card's clocks, while warm
+            header["bench"]["now"]["after"] = {name: done[name] for name in done if name not in ("kind", "lines")}
         runs = {run[-1]["key"]: run for each in read for run in _runs(each.rows)}
         _replace(partial, [header, *_joined(sorted(runs.values(), key=lambda run: place(run[-1])))])
     for part in parts:

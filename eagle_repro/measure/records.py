@@ -85,6 +85,7 @@ class RecordWriter:
         self._file: LockedFile | None = None
         self._keys: set[str] = set()
         self._lines = 0
+        self._after: Row = {}
 
     def __enter__(self) -> Self:
         self._file = LockedFile(self.partial)
@@ -113,11 +114,15 @@ class RecordWriter:
             whose = "is in {} already" if self._mine(key) else "belongs to another process than that of {}"
             raise ValueError(f"run {key} {whose.format(self.partial.name)}: ask has(key) before measuring it")
         self._append([*(_labelled("cycle", key, cycle) for cycle in cycles), _labelled("run", key, row)])
+        self._after = {}
         self._keys.add(key)
 
     def complete(self, **footer: Any) -> Path:
-        """Write the completeness line with `footer`, give the file its final name, close it; returns that name."""
-        file = self._append([plain(footer, "footer") | {"kind": "complete", "lines": self._lines}])
+        """Write the completeness line with `footer`, give the file its final name, close it; returns that name.
+
+        What other processes found after their work, and this one has added nothing to, goes before `footer`.
+        """
+        file = self._append([plain(footer, "footer") | self._after | {"kind": "complete", "lines": self._lines}])
         if self.path.exists() and _hash_of(self.path) != self.header["hash"]:
             set_aside(self.path)
         file.publish(self.path)
@@ -138,6 +143,7 @@ class RecordWriter:
         file.cut(ends[len(rows) - 1] if rows else 0)
         self._keys = {row["key"] for row in rows if row["kind"] == "run"}
         self._lines = len(rows)
+        self._after = (rows[0]["bench"].get("now") or {}).get("after", {}) if rows else {}
         if not rows:
             self._append([self.header])
 

@@ -179,7 +179,7 @@ def launched(out: Path, *verb: str, code: str = "", words: Sequence[str] = ()) -
         else ["-m", "eagle_repro", *verb, "--profile", "smoke", "--out", str(out), *settings]
     )
     environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads()), "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.run([sys.executable, *given], env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run([sys.executable, *given], env=environment, capture_output=True, text=True, timeout=150)
 
 
 @pytest.mark.slow
@@ -215,6 +215,12 @@ session = Session("02_speedup", build_protocol({{}}, {{"profile": "smoke"}}, {se
 guards.require(guards.check_apart(session.protocol))
 shares.prepare(session, 2, shares.launch_in_notebook)
 """
+
+
+def test_a_process_that_has_used_cuda_is_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(RuntimeError, match="CUDA has been used in this process.*restart the kernel"):
+        shares.prepare(opened(tmp_path), 2, shares.launch_in_notebook)
 
 
 @pytest.mark.slow

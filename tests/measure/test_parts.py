@@ -16,7 +16,7 @@ def part(path: Path, keys: Sequence[str], *, complete: bool = True, protocol: in
         for key in keys:
             if not writer.has(key):
                 writer.write(key, {"order": int(key)}, [{"cycle": key}])
-        return writer.complete() if complete else partial_path(path)
+        return writer.complete(clocks_after=len(keys)) if complete else partial_path(path)
 
 
 def merged(record: Path, *parts: Path) -> list[str]:
@@ -34,9 +34,17 @@ def test_parts_and_what_was_there_are_sorted_each_run_once_behind_its_cycles(tmp
     )
     assert found == [f"{kind} {key}" for key in "0123" for kind in ("cycle", "run")]
     header = read_record(partial_path(record)).header
-    assert header["name"] == "r" and header["bench"]["now"] == {"utc": "t", "processes": 2}
+    now = {"utc": "t", "processes": 2, "after": {"clocks_after": 2}}
+    assert header["name"] == "r" and header["bench"]["now"] == now
     assert not list(tmp_path.glob("*/r.jsonl*")), "parts stay behind"
     assert part(record, "0123") == record and completeness(record) == "complete"
+    assert (read_record(record).footer or {})["clocks_after"] == 2, "clocks of an idle card stand for those after work"
+
+
+def test_who_adds_to_what_others_measured_says_what_is_after_it(tmp_path: Path) -> None:
+    record = tmp_path / "r.jsonl"
+    merged(record, part(tmp_path / "a" / "r.jsonl", "01"))
+    assert (read_record(part(record, "012")).footer or {})["clocks_after"] == 3
 
 
 def test_parts_of_other_conditions_are_refused_by_name_and_kept(tmp_path: Path) -> None:
