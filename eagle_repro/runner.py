@@ -36,6 +36,8 @@ BUDGETS: dict[str, dict[str, int]] = {
         "05_target_size": 10,
         "06_lossless": 200,
         "07_domain": 90,
+        "08_stack": 120,
+        "09_batch_context": 60,
         "10_train_head": 120,
         "11_report": 20,
     },

@@ -22,6 +22,7 @@ PUBLIC = {f"{PACKAGE}.{name}" for name in HOMES}
 # The part of measure that works on records alone; the rest measures, and loads torch.
 READS_RECORDS = ("records", "stats", "cost", "summary", "claims")
 READS_RECORDS += ("replay", "curves", "tree_shape", "branching", "sizes", "exactness", "lines", "training", "domain")
+READS_RECORDS += ("stacks", "scaling")
 
 # What of ours a module may import; the longest matching name rules. None: on top of all rooms, free.
 OURS: dict[str, tuple[str, ...] | None] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle_repro.cli import claims, kaggle, train, verbs
+from eagle_repro.cli.bench import bench
 from eagle_repro.cli.tune import tune
 
 PROGRAM = "eagle_repro"
@@ -24,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.set_defaults(debug=False)
     verbs_of = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for add in (_run, _measure, _generate, _tau, _tune, _compare, _doctor):
+    for add in (_run, _measure, _generate, _tau, _tune, _bench, _compare, _doctor):
         add(verbs_of)
     train.add_parser(verbs_of, _verb, _pair, _positive)
     claims.add_parsers(verbs_of, _verb)
@@ -136,6 +137,20 @@ def _tune(parsers: Any) -> None:
     verb.add_argument("--sets", metavar="A,B", help="question sets, taken together; default: the in-domain ones")
     verb.add_argument("--questions", type=_positive, metavar="N", help="of each set; default: the profile's")
     verb.add_argument("--new-tokens", type=_positive, metavar="N", help="of each answer; default: the profile's")
+
+
+def _bench(parsers: Any) -> None:
+    verb = _verb(
+        parsers,
+        bench,
+        "time a plain step and a cycle on every stack of this card",
+        "Medians at context 320, batch 1, in float16 on a GPU; the memory's bandwidth is measured beside them.",
+        "bench --pair smollm2-135m\n  python -m eagle_repro bench --shape-of qwen3-1.7b --json",
+    )
+    _pair(verb)
+    verb.add_argument("--shape-of", metavar="NAME", help="random weights in the shape of a published pair: qwen3-1.7b")
+    verb.add_argument("--cycles", type=_positive, metavar="N", help="of each tree; default: 200 on a GPU, 20 on a CPU")
+    verb.set_defaults(max_length=2048, rope_theta=None)
 
 
 def _compare(parsers: Any) -> None:

@@ -88,6 +88,11 @@ class Chooser:
             expected[size] = list(accumulate(accumulate(rates, mul), initial=1.0))  # by drafted levels
         return {shape: expected[shape.total_tokens][shape.levels] / self.seconds[shape] for shape in self.shapes}
 
+    def fade(self) -> None:
+        """A cycle of trees goes by, in however many rows. Plain steps show nothing and let nothing be forgotten."""
+        for levels in self.levels.values():
+            levels.fade()
+
     def observe(self, shape: TreeShape, ranks: Sequence[int]) -> None:
         """Learn from a cycle of `shape`. ranks: of each accepted node by level, how many of its tree score higher.
 
@@ -95,7 +100,6 @@ class Chooser:
         one nothing is.
         """
         for size, levels in self.levels.items():
-            levels.fade()
             if size > shape.total_tokens:
                 continue
             kept = list(takewhile(lambda rank: rank < size - 1, ranks))  # noqa: B023 - used up within the turn

@@ -25,8 +25,9 @@ class Recorded(Generic[T]):
         if self._graph is None:
             self.result = work()
             return
-        # Other threads may use the device meanwhile.
-        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+        # On a stream of this device, which need not be the current one; other threads may use it meanwhile.
+        options: dict[str, Any] = {"stream": torch.cuda.Stream(device), "capture_error_mode": "thread_local"}
+        with torch.cuda.device(device), torch.cuda.graph(self._graph, pool=pool, **options):
             self.result = work()
 
     def __call__(self) -> T:

@@ -3,7 +3,8 @@
 On a small batch a pass is a row of short kernels, and what starts them costs as much as what they do. So projections
 that read the same input are joined, the residual stream is added to in place by the projection that ends a block, keys
 are rotated together with queries, and rotary tables are made once a pass. The stock model's parameters become views of
-the joined storage: nothing is kept twice, and the stock forward gives what it gave.
+the joined storage: but for the norms of single heads nothing is kept twice, and the stock forward gives what it gave.
+Weights must not change afterwards.
 """
 
 from __future__ import annotations

@@ -54,12 +54,23 @@ def run_batch(
     request, stack = requests[0], stack or Eager()
     if request.method == "hf":
         return [_stock(target, each, clock) for each in requests]
-    shapes = request.shapes
-    head = head if shapes else None
+    with stack.taken():
+        return _write(target, head if request.shapes else None, requests, clock, stack)
+
+
+def _write(
+    target: Target, head: Eagle3Head | None, requests: Sequence[Request], clock: Callable[[], float], stack: Eager
+) -> list[Generation]:
+    request = requests[0]
     longest = max(len(each.prompt) + each.budget for each in requests)
-    slots = max((shape.slots for shape in shapes), default=2)
-    start, captured = clock(), stack.capture_s
-    rows = max((shape.levels + 1 for shape in shapes), default=1)
+    slots = max((shape.slots for shape in request.shapes), default=2)
+    rows = max((shape.levels + 1 for shape in request.shapes), default=1)
+
+    def now() -> float:
+        """The clock, stopped while the stack makes something ready."""
+        return clock() - stack.capture_s
+
+    captured, start = stack.capture_s, now()
     sampled = not request.sampling.greedy
     state = stack.state(target, head, len(requests), read_span(longest, slots), rows, sampled=sampled)
     first = prefill(target, head, requests, state)
@@ -67,21 +78,20 @@ def run_batch(
     for text, token in zip(texts, first, strict=True):
         text.extend([token])
     _retire(state, texts)
-    batch = Batch(target, head, state, request.sampling)
-    decoding = _Decoding(batch, slots, requests, texts, stack, clock)
-    decoding.prepare(longest)
-    captured = stack.capture_s - captured
-    prefilled = clock()
+    decoding = _Decoding(Batch(target, head, state, request.sampling), slots, requests, texts, stack, clock)
+    if any(text.stop_reason is None for text in texts):
+        decoding.prepare(longest)
+    prefilled = now()
     ended = {row: prefilled for row, text in enumerate(texts) if text.stop_reason is not None}
     while len(ended) < len(texts):
         decoding.step()
-        now = [row for row, text in enumerate(texts) if text.stop_reason is not None and row not in ended]
-        if now:
+        over = [row for row, text in enumerate(texts) if text.stop_reason is not None and row not in ended]
+        if over:
             _retire(state, texts)
-            ended |= dict.fromkeys(now, clock())
-    prefill_s = prefilled - start - captured
+            ended |= dict.fromkeys(over, now())
+    captured = stack.capture_s - captured
     return [
-        Generation(text.ids, text.stop_reason or "", cycles, prefill_s, ended[row] - prefilled, captured)
+        Generation(text.ids, text.stop_reason or "", cycles, prefilled - start, ended[row] - prefilled, captured)
         for row, (text, cycles) in enumerate(zip(texts, decoding.cycles, strict=True))
     ]
 
@@ -110,8 +120,8 @@ class _Decoding:
 
     def prepare(self, longest: int) -> None:
         """Have the stack make ready the cycles of all lengths up to `longest`; learn what the candidates take."""
-        shortest = min(len(each.prompt) for each in self.requests)
-        spans = range(read_span(shortest, self.slots), read_span(longest, self.slots) + 1, BUCKET)
+        first = max(len(each.prompt) for each in self.requests)  # no cycle reads less, and less would cut a row short
+        spans = range(read_span(first, self.slots), read_span(longest, self.slots) + 1, BUCKET)
         plain = () if self.request.method in ("eagle", "chain") else (None,)
         shapes: tuple[TreeShape | None, ...] = (*plain, *self.request.shapes)
         for shape in shapes:
@@ -126,11 +136,13 @@ class _Decoding:
         contexts = {row: len(self.requests[row].prompt) + len(text.ids) - 1 for row, text in enumerate(self.texts)}
         longest = max(contexts.values())  # of rows that have ended too: their passes go on, for nobody
         contexts = {row: context for row, context in contexts.items() if self.texts[row].stop_reason is None}
-        for row, context in contexts.items():
-            draw_noise(self.batch.state, self.request.sampling, row, context)
         shape = self.chooser.pick() if self.chooser else next(iter(self.request.shapes), None)
+        for row, context in contexts.items():
+            draw_noise(self.batch.state, self.request.sampling, row, context, shape.levels if shape else 0)
         tree, told, seconds = self._launch(shape, read_span(longest, self.slots))
         kept = tree.cpu() if self.request.record_trees else None
+        if self.chooser and shape:
+            self.chooser.fade()
         for row, context in contexts.items():
             finite, count, *ids = told[row]
             if not finite:

@@ -23,7 +23,7 @@ from eagle_repro.engine.checkpoint import (
 )
 from eagle_repro.engine.fused import FusedHead, turned
 
-QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+QKV = {f"midlayer.self_attn.{name}_proj" for name in "qkv"}
 
 
 class HeadCache(Protocol):
@@ -126,8 +126,9 @@ class Eagle3Head(nn.Module):
         return self.embed_tokens.weight if self.config.own_embedding else self.shared_embedding
 
     def use_fused(self) -> Eagle3Head:
-        """Run in few kernels from now on; for decoding alone, gradients do not pass. Returns the head."""
-        if not self.config.biases - {"fc", *QKV}:
+        """Run in few kernels from now on, for decoding alone: gradients do not pass, weights must not change. A head
+        with biases elsewhere than on its queries, keys and values stays as it is. Returns the head."""
+        if self.config.biases - {"fc"} in (set(), QKV):
             self.fused = FusedHead(self)
         return self
 

@@ -31,7 +31,7 @@ def prefill(target: Target, head: Eagle3Head | None, requests: Sequence[Request]
         hidden, features = read_text(target, head, tokens, state.target_cache.row(row), head_cache)
         logits = target.logits(hidden)
         state.length[row] = len(request.prompt)
-        draw_noise(state, request.sampling, row, len(request.prompt) - 1)
+        draw_noise(state, request.sampling, row, len(request.prompt) - 1, 0)
         chosen = choose(logits, request.sampling, None if state.noise is None else state.noise[row : row + 1, :1])
         if not finite_choices(logits, chosen):
             raise_non_finite(target)
@@ -75,11 +75,11 @@ def prefix_pass(start: int, count: int, target: Target) -> tuple[Tensor, Tensor,
     return positions, visibility(length, causal(count, target.device), span, target.dtype), span
 
 
-def draw_noise(state: State, sampling: Sampling, row: int, context: int) -> None:
-    """Fill a row's noise for the tokens after nodes of depth 0, 1, ... when its root stands at position `context`."""
+def draw_noise(state: State, sampling: Sampling, row: int, context: int, levels: int) -> None:
+    """Fill a row's noise for the tokens after nodes of depth 0..levels when its root stands at position `context`."""
     if state.noise is None:
         return
-    for depth, noise in enumerate(state.noise[row]):
+    for depth, noise in enumerate(state.noise[row, : levels + 1]):
         noise.copy_(gumbel_noise(sampling, row, context + 1 + depth, noise.shape[-1], noise.device))
 
 

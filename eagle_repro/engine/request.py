@@ -40,7 +40,8 @@ class Cycle:
 class Generation:
     """A finished text. ids: new tokens only. Times are seconds; prefill ends when the first token is known.
 
-    capture_s: what the stack made ready in between, in neither of the other two.
+    capture_s: what the stack made ready in between, in neither of the other two. Of a batch prefill_s and capture_s are
+    those of all rows together, told in each, and decode_s ends with the row.
     """
 
     ids: list[int]

@@ -8,8 +8,10 @@ Triton nor a compiler. Either launches the one cycle there is.
 from __future__ import annotations
 
 import statistics
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -24,7 +26,7 @@ from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
 BUCKET = 64
-TIMED = 4  # cycles behind a stated time, the first thrown away
+TIMED = 3  # cycles behind a stated time, after one that is thrown away
 MOST_GRAPHS = 96  # of one stack: each cycle's graphs take some megabytes beside the buffers that all share
 T = TypeVar("T")
 
@@ -65,6 +67,10 @@ class Eager:
     def __init__(self) -> None:
         self.capture_s = 0.0
         self.known: dict[Any, float] = {}
+
+    def taken(self) -> AbstractContextManager[Any]:
+        """Held while texts are written. Raises RuntimeError where other texts are being written over kept buffers."""
+        return nullcontext()
 
     def state(
         self, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, *, sampled: bool
@@ -116,16 +122,16 @@ class Eager:
     ) -> float:
         """What one such cycle takes, its read-back included: the median of a few, measured once; the state comes
         through unchanged."""
-        key = (id(batch.target), id(batch.head), shape, batch.state.length.shape[0])
+        key = (batch.target, batch.head, shape, span, batch.state.length.shape[0], replace(batch.sampling, seed=0))
         if key not in self.known:
-            start, times = clock(), []
-            for _ in range(TIMED):
+            start, before, times = clock(), self.capture_s, []
+            for _ in range(TIMED + 1):
                 with unchanged(batch.state.small):
-                    before = clock()
+                    began = clock()
                     self.cycle(batch, shape, span)[1].count.tolist()
-                    times.append(clock() - before)
-            self.known[key] = statistics.median(times[1:])
-            self.capture_s += clock() - start
+                    times.append(clock() - began)
+            self.known[key] = statistics.median(times[1:])  # in the first a capture may have come between
+            self.capture_s = before + clock() - start
         return self.known[key]
 
 
@@ -140,12 +146,27 @@ class Graph(Eager):
         self._state: State | None = None
         self._graphs: dict[Any, dict[str, Recorded[Any]]] = {}
         self._pool: Any = None
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError(
+                "texts are being written on this pair's buffers already: wait for them, load a second pair, or load it "
+                'with stack="eager"'
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def state(
         self, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, *, sampled: bool
     ) -> State:
         """The kept buffers, blank again; made anew, and the graphs over them dropped, where they do not suffice."""
         kept = self._state
+        while len(self._graphs) > MOST_GRAPHS:  # between texts: one in the middle of a text would be missed there
+            del self._graphs[next(iter(self._graphs))]
         if kept is None or not _fits(kept, target, head, batch, slots, rows, sampled):
             if kept is not None and kept.length.shape[0] == batch:  # they grow, so that two sizes do not take turns
                 slots, rows = max(slots, kept.target_cache.capacity), max(rows, kept.features.shape[1])
@@ -156,9 +177,9 @@ class Graph(Eager):
             return self._state
         kept.pending.fill_(1)
         kept.active.fill_(True)
-        for cache in (kept.target_cache, kept.head_cache):
-            if cache is not None:
-                cache.kv.zero_()  # what is not finite would shine through any mask
+        caches = (cache for cache in (kept.target_cache, kept.head_cache) if cache is not None)
+        for buffer in (kept.features, *(cache.kv for cache in caches)):
+            buffer.zero_()  # what is not finite would shine through any mask
         return kept if sampled else replace(kept, noise=None)
 
     def prepare(
@@ -204,13 +225,11 @@ class Graph(Eager):
         apart: bool = False,
     ) -> dict[str, Recorded[Any]]:
         """The graphs of a cycle: one of it all, or one a phase, so that a clock can look in between."""
-        key = (id(batch.target), id(batch.head), shape, span, replace(batch.sampling, seed=0), catch, apart)
+        key = (batch.target, batch.head, shape, span, replace(batch.sampling, seed=0), catch, apart)
         if key in self._graphs:
             self._graphs[key] = self._graphs.pop(key)  # the latest used last
             return self._graphs[key]
         start, device = time.perf_counter(), batch.target.device
-        while len(self._graphs) >= MOST_GRAPHS:
-            del self._graphs[next(iter(self._graphs))]
         if self._pool is None and device.type == "cuda":
             self._pool = torch.cuda.graph_pool_handle()
         phases: dict[str, Recorded[Any]] = {}

@@ -14,6 +14,8 @@ EXPERIMENTS: dict[str, str] = {
     "05_target_size": "target_size",
     "06_lossless": "lossless",
     "07_domain": "domain",
+    "08_stack": "stack",
+    "09_batch_context": "batch_context",
     "10_train_head": "train_head",
     "11_report": "report",
 }

@@ -15,9 +15,12 @@ import torch
 
 from eagle_repro.api import Pair, generate
 from eagle_repro.engine.accept import Sampling
+from eagle_repro.engine.generate import Generation, Request, run
 from eagle_repro.engine.shape import TreeShape
+from eagle_repro.engine.stacks import Eager, Graph
 from eagle_repro.experiments.broken import BROKEN
 from eagle_repro.experiments.guards import covers
+from eagle_repro.experiments.long_prompts import lengthened, pooled
 from eagle_repro.experiments.recordings import along, look_ahead
 from eagle_repro.experiments.report import article, made_up_verdicts
 from eagle_repro.experiments.roofline import Passes
@@ -30,6 +33,8 @@ from eagle_repro.measure.curves import REFERENCE_DIVISORS, reference_pick
 from eagle_repro.measure.permutation import two_sample
 from eagle_repro.measure.replay import replay
 from eagle_repro.measure.roofline import CARDS, bus_utilisation
+from eagle_repro.measure.scaling import crossing
+from eagle_repro.measure.stacks import overhead_share
 from eagle_repro.measure.stats import Work, chain_acceptance, measured_speedup, tau
 from eagle_repro.sources.pairs import SHAPES as PUBLISHED
 from eagle_repro.sources.pairs import PairShape
@@ -162,9 +167,47 @@ def exactness() -> None:
         print(f"20 texts against 20 with {name}: p is {1e4 * two_sample(one, texts).p:.0f} in 10000")
 
 
+def stack() -> None:
+    """One text operation by operation and by recorded phases done again, and the arithmetic of overhead."""
+    for method in ("plain", "eagle"):
+        eager, recorded = (_launched(method, stack) for stack in (Eager(), Graph()))
+        same = eager.ids == recorded.ids and eager.cycles == recorded.cycles
+        print(f"{method}, {len(eager.cycles)} cycles, one by one and recorded: {verdict(same)}")
+    again = Graph()
+    for text in ("first", "second"):
+        print(f"the {text} text records its phases: {'yes' if _launched('eagle', again).capture_s else 'no'}")
+    share = overhead_share(20, 30 / 3, 1, 2 / 3)
+    print(f"3 tokens in a cycle of 30 against steps of 20, then of 2 against 1: {100 * share:.0f}% was overhead")
+
+
+def batch_context() -> None:
+    """Texts side by side and alone, a question behind more and more text, and where a falling gain is gone."""
+    prompts = [PROMPT, PROMPT[:5], PROMPT[3:]]
+    for method in ("plain", "eagle"):
+        options: dict[str, Any] = {"method": method, "shape": SHAPE, "max_new_tokens": NEW_TOKENS, "stop": "never"}
+        beside = [text.ids for text in generate(tiny(), prompts, **options)]
+        alone = [generate(tiny(), prompt, **options).ids for prompt in prompts]
+        print(f"{method}, prompts of {listed(map(len, prompts))} tokens side by side: {verdict(beside == alone)}")
+    (asked,) = pooled(tiny().tokenizer, ["chat"], 1, 100)
+    for length in (150, 300):
+        (longer,) = lengthened(tiny().tokenizer, [asked], length)
+        kept = longer.prompt[-len(asked.prompt) :] == asked.prompt
+        print(f"a question of {len(asked.prompt)} tokens behind others, {len(longer.prompt)} in all: {verdict(kept)}")
+    for speedups in ([3.0, 2.0, 0.0], [3.0, 2.0, 1.5], [0.9, 0.8, 0.7]):
+        at = float(crossing([1, 4, 16], np.array(speedups)))
+        said = f"gone at {at:.0f}" if np.isfinite(at) else "not gone"
+        print(f"a gain of {listed(speedups)} at 1, 4, 16: {said}")
+
+
 def report() -> None:
     """The article's claims judged on made-up numbers, its cost formula, and a number that a text marks."""
     print("\n".join(made_up_verdicts()))
+
+
+def _launched(method: str, stack: Eager) -> Generation:
+    """The text of the checked cells by one method on one stack."""
+    request = Request(PROMPT, method=method, shape=SHAPE, max_new_tokens=NEW_TOKENS, stop="never")
+    return run(tiny().target, tiny().head, request, stack=stack)
 
 
 def listed(values: object) -> str:

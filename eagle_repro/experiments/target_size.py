@@ -22,6 +22,7 @@ from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.chain_vs_tree import TREES
 from eagle_repro.experiments.compared import alternated, write_compared
 from eagle_repro.experiments.cycle_costs import cost_rows
+from eagle_repro.experiments.long_prompts import meaningless
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.published import published
 from eagle_repro.experiments.rows import Item, Row, Way, tree_key, write_text
@@ -175,9 +176,7 @@ def _time_shapes(writer: RecordWriter, protocol: Protocol, device: str, stack: s
 
 def _time_tree(pair: Pair, tree: TreeShape, plan: Plan) -> Iterator[tuple[str, Row]]:
     """Phase and row of a plain step, the phases of a cycle, and a cycle that is not interrupted to time them."""
-    # Ids of no meaning: what a pass costs does not depend on them.
-    prompt = [1 + place % (pair.target.vocabulary - 1) for place in range(plan.context)]
-    item = Item("timing", "0", prompt)
+    item = Item("timing", "0", meaningless(pair.target.vocabulary, plan.context))
     named = {"what": "timing", "depth": tree.depth, "top_k": tree.top_k}
     for _, row in cost_rows(pair, [item], [tree], cycles=plan.cycles, rounds=1):
         yield row["phase"], row | named | {"nodes": 1 if row["phase"] == "plain" else tree.total_tokens}

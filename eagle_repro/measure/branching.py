@@ -32,16 +32,21 @@ def gains(record: Record) -> pd.DataFrame:
 
 def groups(record: Record) -> Iterator[tuple[str, str | None, Mapping[str, Totals]]]:
     """Name, domain (None where mixed) and totals by method of each group that all three methods wrote."""
-    rows = texts(record)
-    parts = [(str(name), rows[rows["set"] == name]) for name in dict.fromkeys(rows["set"])]
-    inside = rows[rows["domain"] == "in"]
-    parts += [(IN_DOMAIN, inside)] if inside["set"].nunique() > 1 else []
-    parts += [(EVERYTHING, rows)] if rows["domain"].nunique() > 1 else []
-    for name, part in parts:
+    for name, domain, part in parts(texts(record)):
         ways = aligned({method: part[part["method"] == method] for method in ("plain", *METHODS)}) if len(part) else {}
         if ways:
-            domains = set(part["domain"])
-            yield name, domains.pop() if len(domains) == 1 else None, ways
+            yield name, domain, ways
+
+
+def parts(rows: pd.DataFrame) -> Iterator[tuple[str, str | None, pd.DataFrame]]:
+    """Name, domain (None where mixed) and rows of each group of questions: sets, the in-domain ones, everything."""
+    groups = [(str(name), rows[rows["set"] == name]) for name in dict.fromkeys(rows["set"])]
+    inside = rows[rows["domain"] == "in"]
+    groups += [(IN_DOMAIN, inside)] if inside["set"].nunique() > 1 else []
+    groups += [(EVERYTHING, rows)] if rows["domain"].nunique() > 1 else []
+    for name, part in groups:
+        domains = set(part["domain"])
+        yield name, domains.pop() if len(domains) == 1 else None, part
 
 
 def acceptance(record: Record) -> pd.DataFrame:

@@ -26,13 +26,8 @@ TREE = ("total_tokens", "depth", "top_k")
 
 def of(record: Record) -> pd.DataFrame:
     """The summary that goes with a record's experiment; its runs as they are, where there is none."""
-    from eagle_repro.measure import (
-        branching,
-        domain,
-        exactness,
-        sizes,
-        training,
-    )  # here, because these use what reads this module
+    # Here, because these use what reads this module.
+    from eagle_repro.measure import branching, domain, exactness, scaling, sizes, stacks, training
 
     summaries = {
         "01_roofline": roofline,
@@ -42,6 +37,8 @@ def of(record: Record) -> pd.DataFrame:
         "05_target_size": sizes.predicted,
         "06_lossless": exactness.greedy,
         "07_domain": domain.by_group,
+        "08_stack": stacks.costs,
+        "09_batch_context": scaling.points,
         "10_train_head": training.taus,
     }
     name = record.header["name"]

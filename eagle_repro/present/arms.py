@@ -63,10 +63,10 @@ def draw(axes: Axes, frame: pd.DataFrame, value: str, arms: Sequence[Arm], lang:
         axes.axhline(place - 0.5, color="#e5e5e5", linewidth=0.8, zorder=0)
 
 
-def handles(arms: Sequence[Arm], frame: pd.DataFrame, lang: str) -> list[Artist]:
-    """What the legend says: the two ways, and the interval where there is one."""
+def handles(arms: Sequence[Arm], frame: pd.DataFrame, lang: str, value: str = "tau") -> list[Artist]:
+    """What the legend says: the two ways, and the interval where `value` has one."""
     found: list[Artist] = [Line2D([], [], label=arm.name, **arm.look) for arm in arms]
-    if frame[f"tau_{arms[0].ending}_low"].isna().all():
+    if frame[f"{value}_{arms[0].ending}_low"].isna().all():
         return found
     return [*found, Line2D([], [], color=arms[-1].colour, linewidth=1.4, label=word("interval", lang))]
 

@@ -8,7 +8,15 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from eagle_repro.measure.records import Record
-from eagle_repro.present import comparison_tables, domain_tables, shape_tables, tables, training_tables
+from eagle_repro.present import (
+    comparison_tables,
+    domain_tables,
+    scaling_tables,
+    shape_tables,
+    stack_tables,
+    tables,
+    training_tables,
+)
 from eagle_repro.present.layout import Column, Table, fixed, interval, table, times, yes_no
 
 Rows: TypeAlias = Iterable[Mapping[Any, Any]]
@@ -25,6 +33,8 @@ def of(record: Record) -> tuple[Table, ...]:
         "05_target_size": (comparison_tables.pairs, comparison_tables.timing, comparison_tables.predicted),
         "06_lossless": (comparison_tables.greedy, comparison_tables.first_tokens, comparison_tables.permutations),
         "07_domain": (domain_tables.heads, domain_tables.taus, domain_tables.speedups, domain_tables.answers),
+        "08_stack": (stack_tables.costs, stack_tables.gains, stack_tables.overhead),
+        "09_batch_context": (scaling_tables.points, scaling_tables.gone, scaling_tables.timing),
         "10_train_head": (training_tables.run, training_tables.taus),
     }
     return tuple(make(record) for make in made.get(record.header["name"], (tables.bench_sheet,)))

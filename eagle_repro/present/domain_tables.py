@@ -7,7 +7,7 @@ from typing import Any
 
 from eagle_repro.measure import domain
 from eagle_repro.measure.records import Record
-from eagle_repro.present.layout import Column, Table, fixed, interval, table, times, yes_no
+from eagle_repro.present.layout import UNKNOWN, Column, Table, fixed, interval, table, times, yes_no
 from eagle_repro.present.words import bench_line
 from eagle_repro.present.words_domain import STATEMENTS
 
@@ -104,7 +104,8 @@ def _by_head(record: Record, value: str, form: Callable[[Any], str], title: str,
         for each in part.to_dict("records"):
             low, high = each[f"{value}_low"], each[f"{value}_high"]
             known = each[value] is not None and each[value] == each[value]
-            row[each["head"]] = f"{form(each[value])} {interval(low, high)}" if known else None
+            span = interval(low, high)
+            row[each["head"]] = f"{form(each[value])} {'' if span == UNKNOWN else span}".strip() if known else None
         rows.append(row)
     columns = [Column("group", "questions"), Column("domain", "domain"), Column("count", "", right=True)]
     columns += [Column(head, head, right=True) for head in domain.present(record)]

@@ -17,8 +17,10 @@ from eagle_repro.present import (
     domain_plots,
     lossless_plots,
     plots,
+    scaling_plots,
     shape_plots,
     size_plots,
+    stack_plots,
     training_plots,
 )
 from eagle_repro.present.theme import Picture, save
@@ -48,6 +50,11 @@ FIGURES: dict[str, tuple[str, Callable[[Record, str], Picture]]] = {
     "training_tau": ("10_train_head", training_plots.tau_by_minute),
     "lossless": ("06_lossless", lossless_plots.near_ties),
     "permutation": ("06_lossless", lossless_plots.permutation),
+    "stack_steps": ("08_stack", stack_plots.steps),
+    "stack_gains": ("08_stack", stack_plots.gains),
+    "batches": ("09_batch_context", scaling_plots.batches),
+    "contexts": ("09_batch_context", scaling_plots.contexts),
+    "scaling_timing": ("09_batch_context", scaling_plots.timing),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from eagle_repro.measure.records import Record
 from eagle_repro.present.words_comparisons import COMPARISONS
 from eagle_repro.present.words_domain import DOMAIN
+from eagle_repro.present.words_stack import STACK
 from eagle_repro.present.words_training import TRAINING
 from eagle_repro.present.words_tree_shape import TREE_SHAPE
 
@@ -113,4 +114,4 @@ WORDS: dict[str, dict[str, str]] = {
     },
 }
 for _lang in WORDS:
-    WORDS[_lang] |= TREE_SHAPE[_lang] | COMPARISONS[_lang] | DOMAIN[_lang] | TRAINING[_lang]
+    WORDS[_lang] |= TREE_SHAPE[_lang] | COMPARISONS[_lang] | DOMAIN[_lang] | STACK[_lang] | TRAINING[_lang]

@@ -101,6 +101,7 @@ def test_a_head_of_no_use_is_given_up_soon_and_probed_more_and_more_rarely() -> 
         shape = chooser.pick()
         picked.append(shape is not None)
         if shape is not None:
+            chooser.fade()
             chooser.observe(shape, [])
     assert sum(picked[:20]) <= 8
     tries = [step for step in range(20, 600) if picked[step]]
@@ -113,6 +114,7 @@ def test_a_head_that_turns_good_is_found_again() -> None:
     for step in range(400):
         shape = chooser.pick()
         if shape is not None:
+            chooser.fade()
             chooser.observe(shape, [0] * shape.levels if step > 100 else [])
     assert chooser.pick() == LARGE
 
@@ -131,6 +133,7 @@ def test_picks_come_close_to_the_best_fixed_choice_whatever_the_chances(chance: 
             picks.append(shape := chooser.pick())
             if shape is not None:
                 accepted = list(takewhile(lambda _: dice.random() < chance, range(shape.levels)))  # noqa: B023
+                chooser.fade()
                 chooser.observe(shape, [0] * len(accepted))
         best = max(speed(shape, chance) for shape in SECONDS)
         shares.append(len(picks) / sum(1 / speed(shape, chance) for shape in picks) / best)
@@ -144,6 +147,7 @@ def test_a_smaller_trees_chances_are_learnt_from_the_ranks() -> None:
     assert (small.agreed[:2], small.seen[:3]) == ([1, 0], [1, 1, 0])
     assert (middle.agreed[:3], middle.seen[:4]) == ([1, 1, 0], [1, 1, 1, 0])
     assert (large.agreed[:4], large.seen[:5]) == ([1, 1, 1, 0], [1, 1, 1, 1, 0])
+    chooser.fade()
     chooser.observe(SMALL, [0])
     assert large.seen[:4] == pytest.approx([MEMORY] * 4), "a smaller tree says nothing of a larger one"
 

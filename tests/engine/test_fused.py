@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
 
 from eagle_repro.engine.attention import visibility
+from eagle_repro.engine.cycle import causal, likeliest
 from eagle_repro.engine.fused import AT_ONCE, fusible
+from eagle_repro.engine.head import QKV, Eagle3Head
 from eagle_repro.engine.target import Target
 from tests.engine.tiny import ARCHITECTURES, random_head, random_target
 from tests.engine.trees import random_parents, random_tokens, tree_of
@@ -82,3 +85,39 @@ def test_rotary_tables_grow_and_the_old_ones_stay_where_captured_graphs_read_the
     assert len(first) == 64 and len(head.fused.tables) == 300
     assert any(kept is first for kept in head.fused.all_tables)
     torch.testing.assert_close(head.fused.tables[:64], first)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("biased", [set(), QKV], ids=["plain", "biased"])
+def test_the_fused_heads_hidden_states_are_its_layers(biased: set[str]) -> None:
+    target = random_target()
+    config = replace(random_head(target, 32).config, biases=frozenset(biased))
+    torch.manual_seed(0)
+    head = Eagle3Head(config, target.embedding).eval().requires_grad_(False)
+    fused = deepcopy(head).use_fused()
+    assert fused.fused is not None
+    caches = [each.cache(2, 64) for each in (head, fused)]
+    length = torch.tensor([0, 0])
+    for count in (5, 3):
+        hidden, tokens = torch.randn(2, count, 32), torch.randint(0, 64, (2, count))
+        slots = length.unsqueeze(1) + torch.arange(count)
+        mask = visibility(length, causal(count, hidden.device), 64, hidden.dtype)
+        outs = [h(hidden, tokens, slots, mask, c.at(slots, 64)) for h, c in zip((head, fused), caches, strict=True)]
+        torch.testing.assert_close(outs[1], outs[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(caches[1].kv, caches[0].kv, atol=1e-5, rtol=1e-5)
+        length = length + count
+
+
+def test_a_head_with_biases_elsewhere_is_not_fused() -> None:
+    target = random_target()
+    for biases in ({"midlayer.mlp.up_proj"}, {"midlayer.self_attn.q_proj"}):
+        config = replace(random_head(target, 32).config, biases=frozenset(biases))
+        assert Eagle3Head(config, target.embedding).use_fused().fused is None
+
+
+@pytest.mark.parametrize("size", [1000, 1024, 2048, 32000])
+@pytest.mark.parametrize("count", [1, 10, 300])
+def test_the_likeliest_by_parts_are_the_likeliest(size: int, count: int) -> None:
+    values = torch.stack([torch.randperm(size) for _ in range(6)]).float().view(2, 3, size)
+    found, expected = likeliest(values, count), values.topk(count, dim=-1)
+    assert torch.equal(found[0], expected.values) and torch.equal(found[1], expected.indices)

@@ -1,4 +1,4 @@
-"""The checked cells of 04 to 06 print what no machine changes, and a changed method shows."""
+"""The checked cells of 04 to 06, 08 and 09 print what no machine changes, and a changed method shows."""
 
 from __future__ import annotations
 
@@ -58,3 +58,16 @@ def test_the_engine_is_exact_and_every_wrong_rule_is_seen(told: Told, monkeypatc
 
     monkeypatch.setattr(checked, "sample_texts", shifted)
     assert told(checked.exactness)[0].endswith("different")
+
+
+def test_recorded_phases_and_texts_side_by_side_change_nothing(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack, batch = told(checked.stack), told(checked.batch_context)
+    assert [line.rpartition(" ")[2] for line in stack] == ["identical", "identical", "yes", "no", "overhead"]
+    assert stack[-1].endswith("97% was overhead")
+    assert [line for line in batch if "identical" not in line] == [
+        "a gain of 3.0 2.0 0.0 at 1, 4, 16: gone at 8",
+        "a gain of 3.0 2.0 1.5 at 1, 4, 16: not gone",
+        "a gain of 0.9 0.8 0.7 at 1, 4, 16: gone at 1",
+    ]
+    blur_head(monkeypatch)
+    assert told(checked.stack) == stack and told(checked.batch_context) == batch

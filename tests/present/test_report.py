@@ -6,17 +6,19 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eagle_repro.measure.claims import Run, check
 from eagle_repro.measure.claims.marks import check_text
-from eagle_repro.measure.records import RecordWriter, read_record
+from eagle_repro.measure.records import Record, RecordWriter, read_record
 from eagle_repro.present import claim_tables, tables
 from eagle_repro.present.gallery import FIGURES, figure
 from eagle_repro.present.numerals import as_stated, interval, number, quantity
 from eagle_repro.present.report import LANGUAGES, TABLES, Report, answers, write_report
 from tests.made_up import CLAIMS, NAMES, made_up_run
+from tests.present import stack_rows
 
 CYRILLIC = re.compile(r"[а-яё]", re.IGNORECASE)
 
@@ -147,6 +149,25 @@ def test_answers_are_the_five_questions_alone(article: Run) -> None:
         text = answers(article, CLAIMS, lang).text
         assert re.findall(r"^\*\*(\d)\.", text, re.MULTILINE) == list("12345")
         assert text.count("#") == 3 and "<!--" not in text
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_stacks_and_batches_have_a_section_where_they_were_measured(article: Run, lang: str, tmp_path: Path) -> None:
+    header, named = article.record("02_speedup").header, {}
+    parts: dict[str, list[dict[str, Any]]] = {
+        "08_stack": [*stack_rows.cost_rows(), *stack_rows.text_rows()],
+        "09_batch_context": [*stack_rows.batch_rows(), *stack_rows.context_rows(), *stack_rows.scaling_timing_rows()],
+    }
+    for name, rows in parts.items():
+        listed = [{"kind": "run", **row} for row in rows]
+        named[name] = Record(header | {"name": name}, listed, {"kind": "complete"}, Path(f"{name}.jsonl"))
+    whole = replace(article, records=article.records | named)
+    text, bare = (Report(run, CLAIMS, lang, tmp_path).markdown() for run in (whole, article))
+    for name in ("stack_steps", "stack_gains", "batches", "contexts", "scaling_timing"):
+        assert f"/{name}.png)" in text and f"/{name}.png)" not in bare
+    assert text.count("\n## ") == bare.count("\n## ") + 2
+    for name in parts:
+        assert f"`{name}`" in bare and f"`{name}`" not in text
 
 
 # The page.

@@ -1,0 +1,161 @@
+"""What a record of 09_batch_context says: speculation along the number of texts side by side and the context's length.
+
+The unit of work is a batch, which lasts until its last row has ended. Intervals resample batches (of one text along the
+axis of contexts). Where the gain is gone: the point at which the speedup, interpolated along the logarithm of the axis,
+first falls to 1; its interval comes from the same resamples, and reaches beyond the last point where some of them never
+fall so far.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from eagle_repro.measure.branching import interval
+from eagle_repro.measure.records import Record
+from eagle_repro.measure.stats import LEVEL, RESAMPLES
+
+AXES = ("batch", "context")
+TREE = ["nodes", "depth", "top_k"]
+
+
+def points(record: Record) -> pd.DataFrame:
+    """Every tree at every point of both axes.
+
+    Columns: axis, value (texts side by side, or tokens of a prompt), nodes, depth, top_k, units (batches), texts; tau
+    and speedup (against plain decoding of the same batches), each with _low and _high; tokens_per_s,
+    plain_tokens_per_s; same (share of texts with the ids of plain decoding one by one; along contexts, of plain
+    decoding).
+    """
+    return pd.DataFrame([_point(*each) for each in _pairs_of(record)])
+
+
+def gone(record: Record) -> pd.DataFrame:
+    """Where the gain is gone, a row for each axis and tree.
+
+    Columns: axis, nodes, depth, top_k, last (the farthest point), at, at_low, at_high; infinite where the speedup does
+    not fall to 1 up to the last point, and the first point where it never was above 1.
+    """
+    found: dict[tuple[Any, ...], list[tuple[int, np.ndarray]]] = {}
+    for axis, value, tree, plain, eagle, _ in _pairs_of(record):
+        count = len(plain)
+        # Points with equally many batches hold the same questions, and are resampled alike.
+        picks = np.random.default_rng(count).integers(0, count, size=(RESAMPLES, count))
+        picks = np.vstack([np.arange(count), picks])
+        found.setdefault((axis, *tree), []).append((value, _speedup(plain, eagle)(picks)))
+    out = []
+    for (axis, *sizes), each in found.items():
+        values = [value for value, _ in each]
+        at = crossing(values, np.stack([draws for _, draws in each], axis=-1))
+        low, high = np.quantile(at[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="nearest")  # infinities stay
+        row = {"axis": axis, **dict(zip(TREE, sizes, strict=True)), "last": values[-1]}
+        out.append(row | {"at": float(at[0]), "at_low": float(low), "at_high": float(high)})
+    return pd.DataFrame(out)
+
+
+def crossing(values: list[int], speedups: np.ndarray) -> np.ndarray:
+    """Where speedups (..., n) at rising values (n) first fall to 1, interpolated along log(value): (...,).
+
+    Infinite where they stay above 1, the first value where they begin at 1 or below.
+    """
+    places, rows = np.log(values), np.atleast_2d(speedups)
+    at = np.full(len(rows), np.inf)
+    for row, speeds in enumerate(rows):
+        below = np.flatnonzero(speeds <= 1)
+        if below.size:
+            right = int(below[0])
+            left = max(0, right - 1)
+            drop = speeds[left] - speeds[right]
+            share = (speeds[left] - 1) / drop if right and drop > 0 else 0.0
+            at[row] = math.exp(places[left] + share * (places[right] - places[left]))
+    return at.reshape(np.shape(speedups)[:-1])
+
+
+def timing(record: Record) -> pd.DataFrame:
+    """What the timing-only pair costs along both axes: a row for each axis, value and tree.
+
+    Columns: pair, axis, value, nodes, depth, top_k; milliseconds: plain_ms, cycle_ms, cycle_low, cycle_high; steps (a
+    cycle in plain steps: the tau from which it pays), steps_low, steps_high.
+    """
+    rows = _of(record, "timing")
+    out = []
+    for (axis, value), part in rows.groupby(["axis", "value"], sort=False) if len(rows) else ():
+        plain = part[part["nodes"] == 1]
+        for row in part[part["nodes"] > 1].to_dict("records") if len(plain) else ():
+            step = float(plain["cycle_s"].iloc[0])
+            named = {"pair": row["pair"], "axis": axis, "value": int(value)} | {name: int(row[name]) for name in TREE}
+            cycle = [row[field] for field in ("cycle_s", "cycle_low", "cycle_high")]
+            ms = dict(zip(("cycle_ms", "cycle_low", "cycle_high"), (1e3 * each for each in cycle), strict=True))
+            steps = dict(zip(("steps", "steps_low", "steps_high"), (each / step for each in cycle), strict=True))
+            out.append(named | {"plain_ms": 1e3 * step} | ms | steps)
+    return pd.DataFrame(out)
+
+
+def as_timed(record: Record) -> Record:
+    """The record with a bench that names the timing-only pair: for figures and tables of `timing`.
+
+    Raises ValueError for a record that timed none.
+    """
+    rows = _of(record, "timing")
+    if rows.empty:
+        raise ValueError(f"{record.path.name} timed no pair: measure 09_batch_context to its end")
+    changed = {"pair": {"name": rows["pair"].iloc[0]}, "dtype": rows["dtype"].iloc[0]}
+    return replace(record, header=record.header | {"bench": record.header["bench"] | changed})
+
+
+def skipped(record: Record) -> pd.DataFrame:
+    """What was left out and why: columns pair, axis, value, reason."""
+    rows, columns = _of(record, "skipped"), ["pair", "axis", "value", "reason"]
+    return rows[columns] if len(rows) else pd.DataFrame(columns=columns)
+
+
+def _of(record: Record, what: str) -> pd.DataFrame:
+    rows = record.frame("run")
+    if "what" not in rows or not rows["what"].isin(AXES).any():
+        raise ValueError(f"{record.path.name} wrote no batches: measure 09_batch_context to its end")
+    return rows[rows["what"] == what].dropna(axis="columns", how="all")
+
+
+def _pairs_of(record: Record) -> list[tuple[str, int, tuple[int, ...], pd.DataFrame, pd.DataFrame, dict[str, str]]]:
+    """Axis, value, tree, its plain and its speculative batches in one order, and plain ids by question."""
+    found = []
+    for axis in AXES:
+        rows = _of(record, axis)
+        plain = rows[rows["method"] == "plain"] if len(rows) else rows
+        alone: dict[str, str] = {}
+        for value in rows["value"].unique() if len(rows) else ():
+            before = plain[plain["value"] == value].sort_values("place")
+            if axis == "context" or not alone:
+                alone = dict(zip(before["questions"].explode(), before["ids_sha256"].explode(), strict=True))
+            after = rows[(rows["value"] == value) & (rows["method"] == "eagle")]
+            for tree, part in after.groupby(TREE, sort=False):
+                both = set(part["place"]) & set(before["place"])
+                ours = part[part["place"].isin(both)].sort_values("place")
+                if both:
+                    theirs = before[before["place"].isin(both)]
+                    found.append((axis, int(value), tuple(map(int, tree)), theirs, ours, alone))
+    return found
+
+
+def _point(
+    axis: str, value: int, tree: tuple[int, ...], plain: pd.DataFrame, eagle: pd.DataFrame, alone: dict[str, str]
+) -> dict[str, Any]:
+    count = len(plain)
+    emitted, cycles = (eagle[name].map(sum).to_numpy(dtype=float) for name in ("emitted", "cycles"))
+    texts = list(zip(eagle["questions"].explode(), eagle["ids_sha256"].explode(), strict=True))
+    row = {"axis": axis, "value": value, **dict(zip(TREE, tree, strict=True)), "units": count, "texts": len(texts)}
+    row |= interval("tau", lambda picks: emitted[picks].sum(axis=-1) / cycles[picks].sum(axis=-1), count)
+    row |= interval("speedup", _speedup(plain, eagle), count)
+    rates = {"tokens_per_s": eagle, "plain_tokens_per_s": plain}
+    row |= {name: float(each["tokens"].sum() / each["decode_s"].sum()) for name, each in rates.items()}
+    return row | {"same": sum(alone.get(question) == ids for question, ids in texts) / len(texts)}
+
+
+def _speedup(plain: pd.DataFrame, eagle: pd.DataFrame) -> Any:
+    """The speedup of picked batches (..., count) -> (...,)."""
+    before, after = (each["decode_s"].to_numpy(dtype=float) for each in (plain, eagle))
+    return lambda picks: before[picks].sum(axis=-1) / after[picks].sum(axis=-1)

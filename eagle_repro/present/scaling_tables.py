@@ -1,0 +1,96 @@
+"""The tables of 09_batch_context, each from a record."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from eagle_repro.measure import scaling
+from eagle_repro.measure.records import Record
+from eagle_repro.present.layout import Column, Table, fixed, interval, share, table, times, tree_label
+from eagle_repro.present.words import bench_line
+
+__all__ = ["gone", "points", "timing"]
+
+AXES = {"batch": "texts side by side", "context": "tokens of context"}
+
+
+def points(record: Record) -> Table:
+    """tau, speedup and tokens a second along both axes."""
+    rows = [
+        row
+        | {"tree": tree_label(row), "axis": AXES[row["axis"]]}
+        | {f"{name}_span": interval(row[f"{name}_low"], row[f"{name}_high"]) for name in ("tau", "speedup")}
+        for row in scaling.points(record).to_dict("records")
+    ]
+    columns = (
+        Column("axis", "along"),
+        Column("value", "", fixed(0), right=True),
+        Column("tree", "tree"),
+        Column("texts", "texts", right=True),
+        Column("tau", "tau", fixed(2), right=True),
+        Column("tau_span", "", right=True),
+        Column("speedup", "against plain", times, right=True),
+        Column("speedup_span", "", right=True),
+        Column("tokens_per_s", "tokens/s", fixed(0), right=True),
+        Column("plain_tokens_per_s", "plain", fixed(0), right=True),
+        Column("same", "same ids", share, right=True),
+    )
+    missing = [
+        f"{row['pair']}, {AXES[row['axis']]}, {row['value']}: left out, {row['reason']}."
+        for row in scaling.skipped(record).to_dict("records")
+        if row["axis"] in AXES
+    ]
+    notes = [
+        "against plain: plain decoding of the same batches; a batch lasts until its last row has ended, prefill apart.",
+        "same ids: texts equal to those of plain decoding one by one. Brackets: 95% bootstrap over batches.",
+        *missing,
+        bench_line(record),
+    ]
+    return table("Batches and contexts", rows, columns, notes)
+
+
+def gone(record: Record) -> Table:
+    """Where the gain is gone on each axis."""
+    rows = []
+    for row in scaling.gone(record).to_dict("records"):
+        ends = {name: limit(row[name], row["last"]) for name in ("at", "at_low", "at_high")}
+        span = f"[{ends['at_low']}, {ends['at_high']}]"
+        rows.append({"axis": AXES[row["axis"]], "tree": tree_label(row), "at": ends["at"], "span": span})
+    columns = (
+        Column("axis", "along"),
+        Column("tree", "tree"),
+        Column("at", "gain gone at", right=True),
+        Column("span", "", right=True),
+    )
+    notes = [
+        "Interpolated along the logarithm of the axis; >: not gone at the last point. Brackets: 95% bootstrap over "
+        "batches.",
+        bench_line(record),
+    ]
+    return table("Where the gain is gone", rows, columns, notes)
+
+
+def timing(record: Record) -> Table:
+    """What step and cycle of the timing-only pair cost along both axes."""
+    record = scaling.as_timed(record)
+    rows = [
+        row | {"tree": tree_label(row), "axis": AXES[row["axis"]]} for row in scaling.timing(record).to_dict("records")
+    ]
+    ms: dict[str, Any] = {"form": fixed(2), "right": True}
+    columns = (
+        Column("pair", "pair"),
+        Column("axis", "along"),
+        Column("value", "", fixed(0), right=True),
+        Column("tree", "tree"),
+        Column("plain_ms", "plain step", **ms),
+        Column("cycle_ms", "cycle", **ms),
+        Column("steps", "pays from tau", fixed(2), right=True),
+    )
+    notes = ["Milliseconds, medians over cycles; the weights are random, so tau is unknown.", bench_line(record)]
+    return table("A timing-only pair along both axes", rows, columns, notes)
+
+
+def limit(at: float, last: float) -> str:
+    """A place on an axis, or that it lies beyond the last point."""
+    return f">{last:,.0f}" if math.isinf(at) else f"{at:,.0f}" if at >= 10 else f"{at:.1f}"

@@ -1,0 +1,133 @@
+"""Figures and tables of 08 and 09: no warning, no overlap, in both languages, and words that follow the numbers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from eagle_repro.measure.records import Record
+from eagle_repro.present import console, scaling_plots, scaling_tables, stack_plots, stack_tables
+from eagle_repro.present.theme import Picture
+from eagle_repro.present.words import WORDS
+from tests.present import stack_rows as rows
+from tests.present.test_plots import require_readable, said
+
+FIGURES: dict[str, tuple[str, Callable[..., Picture]]] = {
+    "steps": ("08", stack_plots.steps),
+    "steps on one stack": ("08 alone", stack_plots.steps),
+    "gains": ("08", stack_plots.gains),
+    "gains on one stack": ("08 alone", stack_plots.gains),
+    "batches": ("09", scaling_plots.batches),
+    "two batches": ("09 short", scaling_plots.batches),
+    "contexts": ("09", scaling_plots.contexts),
+    "two contexts": ("09 short", scaling_plots.contexts),
+    "timing": ("09", scaling_plots.timing),
+}
+TABLES = {
+    "08": (stack_tables.costs, stack_tables.gains, stack_tables.overhead),
+    "09": (scaling_tables.points, scaling_tables.gone, scaling_tables.timing),
+}
+Write = Callable[..., Record]
+
+
+@pytest.fixture(scope="module")
+def records(write: Write) -> dict[str, Record]:
+    alone = [*rows.cost_rows(["eager"]), *rows.text_rows(["eager"])]
+    short = [*rows.batch_rows(values=(1, 2)), *rows.context_rows(values=(100, 300))]
+    far = [*rows.batch_rows(), *rows.context_rows(), *rows.scaling_timing_rows(), rows.skipped_point_row()]
+    every = [*rows.cost_rows(), *rows.text_rows(), rows.skipped_stack_row()]
+    return {
+        "08": write("08_stack", every, {}, bandwidth_gb_s=4000.0),
+        "08 alone": write("08_stack", alone, {}, bandwidth_gb_s=20.0),
+        "09": write("09_batch_context", far, {}),
+        "09 short": write("09_batch_context", short, {}),
+    }
+
+
+@pytest.fixture(scope="module")
+def draw(records: dict[str, Record]) -> Callable[..., Picture]:
+    @cache
+    def drawn(name: str, lang: str = "en") -> Picture:
+        record, figure = FIGURES[name]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return figure(records[record], lang)
+
+    return drawn
+
+
+@pytest.mark.parametrize("lang", WORDS)
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_label_covers_another_or_leaves_the_figure(draw: Callable[..., Picture], name: str, lang: str) -> None:
+    picture = draw(name, lang)
+    assert "2026-01-31" in said(picture) and picture.finding.split()[0] in said(picture)
+    assert all(axes.get_xlabel() for axes in picture.figure.axes)
+    require_readable(picture)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_the_same_file_every_time(
+    draw: Callable[..., Picture], records: dict[str, Record], name: str
+) -> None:
+    record, figure = FIGURES[name]
+    assert draw(name).png() == figure(records[record]).png()
+
+
+def test_titles_follow_the_record(draw: Callable[..., Picture], write: Write) -> None:
+    assert draw("steps").finding == (
+        "A cycle costs 1.5 plain steps on eager, 3.6 on compiled, whose step is 31.4x shorter"
+    )
+    assert draw("steps on one stack").finding == "On eager a cycle costs 1.5 plain steps"
+    assert draw("gains").finding.startswith("A token saves 14.6 ms on eager and 0.18 ms on compiled: 99% was overhead")
+    assert draw("gains on one stack").finding.startswith("On eager the tree (96, 4, 16) gives 3.11x")
+    assert draw("batches").finding == "At 32 texts side by side nothing is left of the gain of 3.45x"
+    lasting = write("09_batch_context", [*rows.batch_rows(loss=0.1), *rows.context_rows(loss=3.0)], {})
+    assert scaling_plots.batches(lasting).finding.startswith("From 1 to 64 texts side by side the gain goes from 3.")
+    assert "tokens of context nothing is left" in scaling_plots.contexts(lasting).finding
+    slower = [row | {"decode_s": 1.0 + (row["method"] == "eagle")} for row in rows.batch_rows()]
+    losing = write("09_batch_context", slower, {})
+    assert scaling_plots.batches(losing).finding.startswith("From the start no tree gains: (60, 7, 10) gives 0.50x")
+    assert draw("timing").finding.startswith("qwen3-1.7b (random weights): the tree (60, 7, 10) pays from tau 2.1 for")
+
+
+@pytest.mark.parametrize(
+    ("slower", "finding"),
+    [(("compiled",), "and nothing on compiled: all of it was overhead"), (tuple(rows.STEP_S), "nothing on eager")],
+)
+def test_a_gain_that_is_gone_is_called_gone(write: Write, slower: tuple[str, ...], finding: str) -> None:
+    texts = [
+        row | {"decode_s": row["decode_s"] * (9 if row["stack"] in slower and row["method"] == "eagle" else 1)}
+        for row in rows.text_rows(["eager", "compiled"])
+    ]
+    record = write("08_stack", [*rows.cost_rows(["eager", "compiled"]), *texts], {})
+    assert finding in stack_plots.gains(record).finding
+    assert "nan" not in stack_tables.overhead(record).text()
+
+
+def test_a_figure_of_what_was_not_measured_says_so(records: dict[str, Record]) -> None:
+    with pytest.raises(ValueError, match="timed no pair"):
+        scaling_plots.timing(records["09 short"])
+    with pytest.raises(ValueError, match="timed no stack"):
+        stack_plots.steps(records["09"])
+    with pytest.raises(ValueError, match="wrote no batches"):
+        scaling_plots.batches(records["08"])
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_complete_and_name_their_bench(records: dict[str, Record], name: str) -> None:
+    printed = [table(records[name]).text() for table in TABLES[name]]
+    assert all("nan" not in text and "torch 2.13.0" in text for text in printed)
+    assert [table.title for table in console.of(records[name])] == [text.splitlines()[0] for text in printed]
+
+
+def test_tables_say_what_was_left_out_and_what_one_stack_cannot_tell(records: dict[str, Record]) -> None:
+    assert "qwen3-8b on graph was left out: no room." in stack_tables.costs(records["08"]).text()
+    assert "| eager, graph, compiled |" in stack_tables.costs(records["08"]).text()
+    assert (
+        "One stack alone was measured (eager): nothing to compare." in stack_tables.overhead(records["08 alone"]).text()
+    )
+    assert "16000: left out, 16000 tokens and an answer are beyond" in scaling_tables.points(records["09"]).text()
+    assert ">2" in scaling_tables.gone(records["09 short"]).text()
