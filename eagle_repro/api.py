@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
@@ -11,18 +11,18 @@ import torch
 
 from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.adaptive import CANDIDATES
+from eagle_repro.engine.devices import resolve_device, resolve_dtype, resolve_stack, target_devices
 from eagle_repro.engine.generate import Generation, Request, run_batch
 from eagle_repro.engine.head import Eagle3Head, load_head
 from eagle_repro.engine.ids import is_row, is_whole, token_ids
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import Eager, make_stack, resolve_stack
+from eagle_repro.engine.split import device_map
+from eagle_repro.engine.stacks import Eager, make_stack
 from eagle_repro.engine.target import Target, UnsupportedTarget
 from eagle_repro.measure.roofline import weight_bytes
 from eagle_repro.measure.timing import clock
 from eagle_repro.sources.pairs import PAIRS, WeightRef, find_pair
-from eagle_repro.sources.resolve import Resolved, resolve
-
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+from eagle_repro.sources.resolve import Resolved, half_bytes, resolve
 
 
 @dataclass
@@ -57,21 +57,23 @@ def load_pair(
 ) -> Pair:
     """Load a named pair, or a target and a head given as hub ids, Kaggle handles or folders.
 
-    device "auto" is the first GPU, else the CPU; dtype "auto" is what the named pair asks for, else bfloat16 from
-    compute capability 8.0 and float16 below it; float32 on a CPU. stack "auto" is "graph" on a GPU, which captures
-    cycles as CUDA graphs and keeps buffers from text to text, and "eager" elsewhere. max_length: most committed tokens
-    of a text. rope_theta overrides the base in the head's config. Raises one clear line for what is missing or does not
-    fit.
+    device "auto" is the first GPU, else the CPU; a target that the first GPU does not hold is split over as many as do,
+    or over those named, "cuda:0,cuda:1" (then on the eager stack). dtype "auto" is what the named pair asks for, else
+    bfloat16 from compute capability 8.0 and float16 below it; float32 on a CPU. stack "auto" is "graph" on a GPU, which
+    captures cycles as CUDA graphs and keeps buffers from text to text, and "eager" elsewhere. max_length: most
+    committed tokens of a text. rope_theta overrides the base in the head's config. Raises one clear line for what is
+    missing or does not fit.
     """
     target_ref, head_ref, label = references(name, target, head)
     where = resolve_device(device)
     kind = resolve_dtype(dtype, where, preferred=PAIRS[name].dtype if name in PAIRS else None)
-    launched = resolve_stack(stack, where)
+    places = target_devices(device, weights_size((target_ref, head_ref), kind))
+    launched = resolve_stack(stack, where, split=len(places) > 1)
     if not is_whole(max_length) or max_length < 2:
         raise ValueError(f"max_length must be a whole number of at least 2, got {max_length!r}")
     found_head = resolve(head_ref, "head")  # the smaller one first: what is wrong with it shows before a long download
     found_target = resolve(target_ref, "target")
-    model, tokenizer = _load_target(found_target.folder, kind, where)
+    model, tokenizer = _load_target(found_target.folder, kind, places)
     adapter = Target(model, fused=launched != "eager")
     loaded_head = load_head(found_head.folder, adapter.embedding, rope_theta=rope_theta)
     adapter.prove()
@@ -103,41 +105,26 @@ def references(name: str | None, target: str | None, head: str | None) -> tuple[
     )
 
 
-def resolve_device(device: str) -> torch.device:
-    """The torch device; "auto" is the first GPU, else the CPU. Raises ValueError when the asked-for one is not here."""
-    if device == "auto":
-        device = "cuda:0" if torch.cuda.is_available() else "cpu"
-    if str(device).partition(":")[0] not in ("cpu", "cuda"):
-        raise ValueError(f'device={device!r} is not known: use "auto", "cpu", "cuda" or "cuda:N"')
-    try:
-        where = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f'device={device!r} is not known: use "auto", "cpu", "cuda" or "cuda:N"') from error
-    if where.type == "cuda" and (not torch.cuda.is_available() or (where.index or 0) >= torch.cuda.device_count()):
-        raise ValueError(f'device={device!r} is not here ({torch.cuda.device_count()} GPUs): use "cpu" or "auto"')
-    return where
+def weights_size(refs: Iterable[WeightRef | str], dtype: torch.dtype) -> int | None:
+    """Bytes of these weights in `dtype`, None where nothing is known of them beforehand."""
+    sizes = [half_bytes(ref) for ref in refs]
+    known = [size for size in sizes if size is not None]
+    return sum(known) * dtype.itemsize // 2 if len(known) == len(sizes) else None
 
 
-def resolve_dtype(dtype: str, device: torch.device, preferred: str | None = None) -> torch.dtype:
-    """The dtype; "auto" goes by compute capability, for torch's own bf16 check says yes on a T4, which emulates it."""
-    if dtype != "auto" and dtype not in DTYPES:
-        raise ValueError(f"dtype={dtype!r} is not known: use auto, {', '.join(DTYPES)}")
-    if device.type != "cuda":
-        return DTYPES["float32" if dtype == "auto" else dtype]
-    native = torch.cuda.get_device_capability(device) >= (8, 0)
-    if dtype == "bfloat16" and not native:
-        raise ValueError('dtype="bfloat16" needs compute capability 8.0; this card emulates it slowly: use "float16"')
-    return DTYPES[(preferred or ("bfloat16" if native else "float16")) if dtype == "auto" else dtype]
-
-
-def _load_target(folder: Path, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def _load_target(folder: Path, dtype: torch.dtype, devices: Sequence[torch.device]) -> tuple[Any, Any]:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     models: Any = AutoModelForCausalLM
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     sizes: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # judged below
+    placed: dict[str, Any] = {}
     try:
-        model, report = models.from_pretrained(folder, dtype=dtype, **local, **sizes)
+        if len(devices) > 1:
+            with torch.device("meta"):
+                skeleton = models.from_config(AutoConfig.from_pretrained(folder, **local), dtype=dtype)
+            placed["device_map"] = {module: place.index for module, place in device_map(skeleton, devices).items()}
+        model, report = models.from_pretrained(folder, dtype=dtype, **local, **sizes, **placed)
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         reason = str(error).strip().partition("\n")[0]
@@ -148,7 +135,7 @@ def _load_target(folder: Path, dtype: torch.dtype, device: torch.device) -> tupl
             f"the weights in {folder} do not fill {wrong[0]} ({len(wrong)} tensors missing or of another size): random "
             "numbers would stand in for them; get the target again"
         )
-    return model.to(device).eval().requires_grad_(False), tokenizer
+    return (model if placed else model.to(devices[0])).eval().requires_grad_(False), tokenizer
 
 
 def _provenance(
@@ -156,9 +143,11 @@ def _provenance(
 ) -> dict[str, Any]:
     parameters = {id(p): p for p in target.model.parameters()}.values()
     own = list(head.parameters())
+    devices = list(dict.fromkeys(map(str, [target.device, *target.places])))
     return {
         "name": name,
-        "target": {
+        "target": ({"devices": devices} if len(devices) > 1 else {})
+        | {
             "source": found_target.source,
             "revision": found_target.revision,
             "architecture": type(target.model).__name__,

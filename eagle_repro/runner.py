@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from eagle_repro.experiments import EXPERIMENTS
+from eagle_repro.experiments import EXPERIMENTS, shares
 from eagle_repro.experiments.kernel import execute
 from eagle_repro.experiments.protocol import build_protocol
 from eagle_repro.experiments.session import Session
-from eagle_repro.measure.locked import set_aside
 from eagle_repro.measure.records import completeness, partial_path, read_record
 from eagle_repro.present import notebook
 from eagle_repro.sources.paths import PACKAGE
@@ -52,7 +51,8 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. notebooks: the folder they are in; names: which of them, in order; out: where results go."""
+    """What to run. notebooks: the folder they are in; names: which of them, in order; out: where results go; processes:
+    how many share the questions, before a notebook shows what they measured."""
 
     notebooks: Path
     names: tuple[str, ...]
@@ -61,6 +61,7 @@ class Plan:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     again: bool = False
     cell_timeout: int | None = None
+    processes: int = 1
 
     def session(self, name: str) -> Session:
         """The session that the notebook will open."""
@@ -100,6 +101,7 @@ def make_plan(
     overrides: Mapping[str, Any] | None = None,
     again: bool = False,
     cell_timeout: int | None = None,
+    processes: int = 1,
 ) -> Plan:
     """A checked plan; names may be "02_speedup", "02" or "speedup", none means all.
 
@@ -114,8 +116,10 @@ def make_plan(
         raise FileNotFoundError(f"{folder} holds no notebooks: name a folder with NN_name.ipynb files")
     for name in chosen:
         notebook.require_parameter(notebook.read(folder / f"{name}.ipynb"), "OVERRIDES", name)
-    place = Path(protocol.out).expanduser().resolve()
-    return Plan(folder, tuple(dict.fromkeys(chosen)), place, protocol.profile, given, again, cell_timeout=cell_timeout)
+    if processes > 1:
+        shares.require_cards(protocol, processes)
+    place, unique = Path(protocol.out).expanduser().resolve(), tuple(dict.fromkeys(chosen))
+    return Plan(folder, unique, place, protocol.profile, given, again, cell_timeout, processes)
 
 
 def run(plan: Plan, tell: Tell) -> list[Outcome]:
@@ -143,7 +147,7 @@ def _run_told(plan: Plan, name: str, budget: int | None, label: str, tell: Tell)
     against = f" (planned: {budget} s)" if budget else ""
     tell(f"{label}: running{against}")
     start = time.monotonic()
-    with _heartbeat(label, partial_path(plan.session(name).path), tell):
+    with _heartbeat(label, plan.session(name), tell):
         reason = run_one(plan, name)
     seconds = time.monotonic() - start
     if reason:
@@ -156,10 +160,13 @@ def _run_told(plan: Plan, name: str, budget: int | None, label: str, tell: Tell)
 def run_one(plan: Plan, name: str) -> str | None:
     """Run one notebook; why it is not complete, None if it is."""
     session, target = plan.session(name), output_path(plan, name)
-    partial = partial_path(session.path)
-    if plan.again and session.records_from is None and partial.exists():
-        set_aside(partial)
+    if plan.again and session.records_from is None:
+        shares.discard(session)
     before = _fingerprint(session.path)
+    try:
+        shares.prepare(session, plan.processes)
+    except RuntimeError as error:  # a RecordError is one
+        return str(error)
     failure = execute(
         plan.notebooks / f"{name}.ipynb",
         target,
@@ -214,14 +221,15 @@ def output_path(plan: Plan, name: str) -> Path:
 
 
 @contextmanager
-def _heartbeat(label: str, partial: Path, tell: Callable[[str], None]) -> Iterator[None]:
+def _heartbeat(label: str, session: Session, tell: Callable[[str], None]) -> Iterator[None]:
     """Say from time to time how far the record has grown."""
     done, start = threading.Event(), time.monotonic()
 
     def beat() -> None:
         while not done.wait(HEARTBEAT_S):
             with contextlib.suppress(OSError):
-                lines = partial.read_bytes().count(b'"kind": "run"')
+                files = shares.parts_of(session) or [partial_path(session.path)]
+                lines = sum(file.read_bytes().count(b'"kind": "run"') for file in files)
                 tell(f"{label}: {time.monotonic() - start:.0f} s, {lines} runs written")
 
     thread = threading.Thread(target=beat, daemon=True)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import eagle_repro as er
 from eagle_repro import TreeShape
-from eagle_repro.api import resolve_dtype
+from eagle_repro.engine.devices import resolve_dtype
 from eagle_repro.engine.target import Target
 from tests.conftest import Text
 from tests.models import save_head, save_target, tiny_target

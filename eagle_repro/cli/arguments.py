@@ -62,6 +62,7 @@ def _run(parsers: Any) -> None:
     verb.add_argument("--again", action="store_true", help="measure anew what is complete already")
     verb.add_argument("--refresh", action="store_true", help="write the executed notebooks back where they came from")
     verb.add_argument("--notebooks", type=Path, metavar="DIR", help="another folder with NN_name.ipynb notebooks")
+    _processes(verb)
     verb.add_argument("--cell-timeout", type=_positive, metavar="S", help="seconds a cell may take")
 
 
@@ -77,6 +78,7 @@ def _measure(parsers: Any) -> None:
     _pair(verb)
     _protocol(verb)
     verb.add_argument("--again", action="store_true", help="start over, and measure anew what is complete already")
+    _processes(verb)
 
 
 def _generate(parsers: Any) -> None:
@@ -194,6 +196,14 @@ def _protocol(verb: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-p", "--parameter", action="append", default=[], metavar="NAME=VALUE",
         help="any setting of the protocol, for example questions=1 or sets=chat,russian; may be repeated",
+    )  # fmt: skip
+
+
+def _processes(verb: argparse.ArgumentParser) -> None:
+    """How many processes measure."""
+    verb.add_argument(
+        "--procs", type=_positive, default=1, metavar="N",
+        help="processes that share the questions, each on a GPU of its own (on a CPU all on it); default: 1",
     )  # fmt: skip
 
 

@@ -17,9 +17,8 @@ CYCLES = {"cuda": 200, "cpu": 20}
 
 def bench(args: argparse.Namespace) -> int:
     """bench: copy bandwidth, plain step, phases of a cycle and the host's share, for every stack of the card."""
-    from eagle_repro.api import resolve_device
+    from eagle_repro.engine.devices import resolve_device, resolve_stack
     from eagle_repro.engine.shape import TreeShape
-    from eagle_repro.engine.stacks import resolve_stack
     from eagle_repro.experiments.protocol import OWN_SETS
     from eagle_repro.experiments.stack_costs import Watching, prompts_of, stack_rows, stacks_of
     from eagle_repro.experiments.timing_pairs import free_memory
@@ -68,7 +67,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _pair(args: argparse.Namespace, device: str, dtype: str, stack: str) -> Pair:
     """The named pair, or one of random weights in a published shape."""
-    from eagle_repro.api import DTYPES
+    from eagle_repro.engine.devices import DTYPES
     from eagle_repro.experiments.timing_pairs import random_pair
     from eagle_repro.sources.pairs import SHAPES
 

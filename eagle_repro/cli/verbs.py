@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
         overrides=parse_parameters(args.parameter),
         again=args.again,
         cell_timeout=args.cell_timeout,
+        processes=args.procs,
     )
     outcomes = runner.run(plan, tell)
     complete = all(outcome.state != "incomplete" for outcome in outcomes)
@@ -59,19 +60,19 @@ def measure(args: argparse.Namespace) -> int:
     """measure: one record, without Jupyter."""
     from importlib import import_module
 
-    from eagle_repro.experiments import EXPERIMENTS
+    from eagle_repro.experiments import EXPERIMENTS, shares
     from eagle_repro.measure import summary
-    from eagle_repro.measure.locked import set_aside
-    from eagle_repro.measure.records import completeness, partial_path
+    from eagle_repro.measure.records import completeness
     from eagle_repro.present import console, progress, tables
 
     session = session_of(args, args.name)
-    if args.again and partial_path(session.path).exists():
-        set_aside(partial_path(session.path))
+    if args.again:
+        shares.discard(session)
     if not args.again and completeness(session.path) == "complete" and session.fits(session.record()):
         tell(f"{session.path.name} is complete already (--again measures it anew)")
         record = session.record()
     else:
+        shares.prepare(session, args.procs)
         module = import_module(f"eagle_repro.experiments.{EXPERIMENTS[session.name]}")
         record = module.measure(session, progress.bar)
     tables.show(*console.of(record))

@@ -44,6 +44,10 @@ class SlotCache:
         """Slots of a row."""
         return self.kv.shape[3]
 
+    @property
+    def device(self) -> torch.device:
+        return self.kv.device
+
     def like(self, other: SlotCache) -> bool:
         """Whether both hold keys and values of one size and kind, whatever their rows and slots."""
         ours, theirs = ((*c.kv.shape[:2], *c.kv.shape[4:], c.kv.dtype, c.kv.device) for c in (self, other))
@@ -70,6 +74,10 @@ class SlotCache:
         alone = copy(self)
         alone.kv, alone.rows = self.kv[:, :, index : index + 1], self.rows[:1]
         return alone
+
+    def fill(self, other: SlotCache) -> None:
+        """Take over the keys and values of another cache, of one row into every row if it has but one."""
+        self.kv.copy_(other.kv)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
         """Store key and value in layer 0 and attend to what the pass reads: (B, n, heads, d) from (B, heads, n, d)."""

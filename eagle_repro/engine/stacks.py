@@ -25,25 +25,10 @@ from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
-STACKS = ("eager", "graph")
 BUCKET = 64
 TIMED = 3  # cycles behind a stated time, after one that is thrown away
 MOST_GRAPHS = 96  # of one stack: each cycle's graphs take some megabytes beside the buffers that all share
 T = TypeVar("T")
-
-
-def resolve_stack(name: str, device: torch.device) -> str:
-    """The stack to use: "auto" takes the fastest one the device has, graphs on a GPU and eager on a CPU.
-
-    Raises ValueError for a name that is not a stack, and for graphs where there is no GPU.
-    """
-    if name == "auto":
-        return "graph" if device.type == "cuda" else "eager"
-    if name not in STACKS:
-        raise ValueError(f'stack={name!r} is not known: use "auto" or one of {", ".join(STACKS)}')
-    if name == "graph" and device.type != "cuda":
-        raise ValueError(f'stack="graph" needs a CUDA device, and the device is {device}: use "eager"')
-    return name
 
 
 def make_stack(name: str) -> Eager:

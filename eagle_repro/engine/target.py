@@ -15,6 +15,7 @@ from torch import Tensor
 
 from eagle_repro.engine.attention import TREE_ATTENTION, SlotCache, attention_of, fold_mask, visibility
 from eagle_repro.engine.fused import FusedDecoder, fusible
+from eagle_repro.engine.split import SplitCache
 from eagle_repro.engine.tree import ancestor_mask
 
 PROOF_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.25}
@@ -46,6 +47,8 @@ class Target:
         self.heads: int = self.config.num_attention_heads
         self.kv_heads: int = getattr(self.config, "num_key_value_heads", None) or self.heads
         self.head_dim: int = getattr(self.config, "head_dim", None) or self.hidden_size // self.heads
+        #: Where each layer lies: on several devices for a target that is split.
+        self.places = [next(layer.parameters()).device for layer in self.decoder.layers]
         self.taps = (2, self.layers // 2, self.layers - 3)
 
     @property
@@ -63,6 +66,8 @@ class Target:
         return frozenset([declared] if isinstance(declared, int) else declared or [])
 
     def cache(self, batch: int, slots: int) -> SlotCache:
+        if set(self.places) != {self.device}:
+            return SplitCache(self.places, batch, slots, self.kv_heads, self.head_dim, self.dtype)
         return SlotCache(self.layers, batch, slots, self.kv_heads, self.head_dim, self.dtype, self.device)
 
     def forward(
@@ -78,7 +83,9 @@ class Target:
         with attention_of(self.model, TREE_ATTENTION), self._tapped(self.taps if features else ()) as tapped:
             # The cache goes fourth by position: its keyword was renamed between transformers versions.
             hidden = self.decoder(tokens, mask, positions, cache)[0]
-        return hidden, torch.cat([tapped[layer] for layer in self.taps], dim=-1) if features else None
+        # Of a split target they come from several devices; else they are where they should be.
+        taken = [tapped[layer].to(self.device) for layer in self.taps] if features else []
+        return hidden.to(self.device), torch.cat(taken, dim=-1) if features else None
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits (..., V) in the model's dtype from last hidden states (..., H)."""

@@ -55,8 +55,8 @@ def _states_at(
 ) -> State:
     """One state a root: everything before the root is committed, the features just before it are pending."""
     rows = len(roots)
-    copies = head.cache(rows, head_cache.kv.shape[3])
-    copies.kv.copy_(head_cache.kv)
+    copies = head.cache(rows, head_cache.capacity)
+    copies.fill(head_cache)
     return State(
         length=roots,
         root=tokens[roots],

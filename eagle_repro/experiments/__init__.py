@@ -20,6 +20,9 @@ EXPERIMENTS: dict[str, str] = {
     "11_report": "report",
 }
 
+#: Those whose runs are all of questions, each by itself, so that several processes can share them out.
+BY_QUESTION = ("02_speedup", "04_chain_vs_tree")
+
 
 def find_experiment(name: str) -> str:
     """The full name for "02_speedup", "02" or "speedup". Raises ValueError that lists the known ones."""

@@ -6,24 +6,26 @@ import platform
 import re
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from eagle_repro.api import resolve_device, resolve_dtype
+from eagle_repro.api import weights_size
+from eagle_repro.engine.devices import BESIDE_WEIGHTS, free_bytes, resolve_device, resolve_dtype, target_devices
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.sources.complete import Role
 from eagle_repro.sources.pairs import PAIRS, WeightRef, find_pair
-from eagle_repro.sources.paths import NotEnoughSpace, data_folder, in_units, require_space
+from eagle_repro.sources.paths import NotEnoughSpace, in_units, require_space
 from eagle_repro.sources.questions import SETS, available
-from eagle_repro.sources.resolve import parse_reference, resolve
+from eagle_repro.sources.resolve import half_bytes, parse_reference, resolve
 
 LEAST_VERSIONS = {"torch": "2.10", "transformers": "5.0.0", "numpy": "2.0", "pandas": "2.2"}
 RECORD_BYTES = 50_000_000  # records, notebooks and figures of one run, generously
-BESIDE_WEIGHTS = 1_000_000_000  # bytes of caches, activations and the libraries' own memory
 PROBE_SECONDS = 3.0
 LEAST_LENGTH = 512  # of prompt and answer; what is shorter holds no question of the longer sets
 CHOOSE_T4 = "on Kaggle choose Settings, Accelerator, GPU T4 x2"
@@ -46,6 +48,12 @@ def check(protocol: Protocol) -> list[Guard]:
     """All guards for a protocol, in the order in which a reader wants them."""
     checks = (versions, device, memory, disk, questions, *(weights(role) for role in ("target", "head")))
     return [guard(protocol) for guard in checks]
+
+
+def check_apart(protocol: Protocol) -> list[Guard]:
+    """`check` in a process of its own, so that this one has not touched CUDA afterwards and may still fork."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
+        return apart.submit(check, protocol).result()
 
 
 def require(guards: Sequence[Guard]) -> None:
@@ -117,15 +125,18 @@ def memory(protocol: Protocol) -> Guard:
     """Whether the weights fit what is free on the device, as far as their size is known beforehand."""
     try:
         place = resolve_device(protocol.device)
-        width = torch.empty((), dtype=resolve_dtype(protocol.dtype, place)).element_size()
+        needed = weights_size(references(protocol).values(), resolve_dtype(protocol.dtype, place))
+        places = target_devices(protocol.device, needed)
     except ValueError as error:
         return Guard("memory", "warning", f"not checked: {error}")
-    sizes = [half_bytes(ref) for ref in references(protocol).values()]
-    free = torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else _available_memory()
-    if None in sizes or free is None:
+    free = sum(map(free_bytes, places)) if place.type == "cuda" else _available_memory()
+    if needed is None or free is None:
         return Guard("memory", "ok", "not checked: the size of the weights, or of the free memory, is not known")
-    needed = sum(size for size in sizes if size is not None) * width // 2
-    said = f"{in_units(free)} are free on {place}, the weights take about {in_units(needed)}"
+    said = f"{in_units(free)} are free on {', '.join(map(str, places))}, the weights take about {in_units(needed)}"
+    if len(places) > 1:
+        said += ", the target is split over the cards"
+        if protocol.stack == "graph":
+            return Guard("memory", "refused", f'{said}, which stack="graph" cannot hold: take stack="eager"')
     if free < needed:
         return Guard("memory", "refused", f"{said}: take {smaller(protocol, loading=True)}")
     return Guard("memory", "warning" if free < needed + BESIDE_WEIGHTS else "ok", said)
@@ -186,16 +197,6 @@ def references(protocol: Protocol) -> dict[Role, WeightRef | str]:
         return {"target": spec.target, "head": spec.head}
     named: dict[Role, str] = {"target": str(protocol.target), "head": str(protocol.head)}
     return {role: text if Path(text).expanduser().exists() else parse_reference(text) for role, text in named.items()}
-
-
-def half_bytes(ref: WeightRef | str) -> int | None:
-    """Bytes of these weights at two bytes a parameter, None where nothing is known of them beforehand."""
-    if isinstance(ref, str) or ref.folder is not None:
-        folder = Path(ref).expanduser() if isinstance(ref, str) else data_folder() / str(ref.folder)
-        return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    if ref.wheel is not None:
-        return ref.wheel.bytes * 16 // 5  # Q4_1: five bits a weight
-    return ref.least_bytes or None
 
 
 def hosts(ref: WeightRef) -> list[str]:

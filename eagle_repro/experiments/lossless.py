@@ -16,8 +16,9 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from eagle_repro.api import DTYPES, Pair, resolve_dtype
+from eagle_repro.api import Pair
 from eagle_repro.engine.accept import Sampling
+from eagle_repro.engine.devices import DTYPES, resolve_dtype
 from eagle_repro.engine.request import NonFiniteLogits
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.broken import BROKEN

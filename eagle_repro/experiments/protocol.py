@@ -177,9 +177,9 @@ def _profile_here() -> str:
     named = os.environ.get(PROFILE_VARIABLE)
     if named and named != "auto":
         return named
-    import torch  # slow to load, and only asked when nobody named a profile
+    from eagle_repro.engine.devices import gpu_here  # slow to load, and only asked when nobody named a profile
 
-    return "full" if torch.cuda.is_available() else "quick"
+    return "full" if gpu_here() else "quick"
 
 
 def _english(profile: str) -> Sequence[str]:

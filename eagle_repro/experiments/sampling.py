@@ -138,8 +138,8 @@ def _start(
     state.length.fill_(len(prompt))
     state.root.copy_(choose(logits.expand(rows, -1, -1), sampling, noise[:, :1])[:, 0])
     state.followers[:, 0] = state.root
-    state.target_cache.kv.copy_(target_cache.kv)
+    state.target_cache.fill(target_cache)
     if features is not None and state.head_cache is not None and head_cache is not None:
         state.features[:, 0] = features[:, -1]
-        state.head_cache.kv.copy_(head_cache.kv)
+        state.head_cache.fill(head_cache)
     return state

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from eagle_repro.api import Pair, load_pair, references, resolve_device, resolve_dtype
-from eagle_repro.engine.stacks import resolve_stack
-from eagle_repro.experiments import find_experiment, memory
+from eagle_repro.api import Pair, load_pair, references, weights_size
+from eagle_repro.engine.devices import resolve_device, resolve_dtype, resolve_stack, target_devices
+from eagle_repro.experiments import find_experiment, guards, memory
 from eagle_repro.experiments.protocol import Protocol, build_protocol
 from eagle_repro.experiments.timing_pairs import free_memory
 from eagle_repro.measure.bench import bench_sheet, identity
@@ -42,6 +42,8 @@ def silent(items: Iterable[Item], label: str = "", total: int | None = None) -> 
 class Session:
     """One experiment: its full name, its protocol, and a pair where one is loaded already.
 
+    mine: of which runs (by key) this session measures, where several processes share them; by default all.
+
     Raises ValueError for a given pair that is not the protocol's: the record would name the one and measure the other,
     and what an experiment loads beside it (another precision, the next size) would belong to the other.
     """
@@ -49,6 +51,7 @@ class Session:
     name: str
     protocol: Protocol
     given: Pair | None = None
+    mine: Callable[[str], bool] = lambda key: True
 
     def __post_init__(self) -> None:
         if self.given is None:
@@ -113,7 +116,7 @@ class Session:
         """
         pair = self.pair
         sheet = self._sheet(pair.device, pair.dtype, pair.stack, pair.provenance)
-        record = RecordWriter(self.path, bench=sheet, protocol=self.protocol.as_record())
+        record = RecordWriter(self.path, bench=sheet, protocol=self.protocol.as_record(), mine=self.mine)
         with memory.told(self.protocol), record as writer:
             yield writer
 
@@ -131,7 +134,9 @@ class Session:
         protocol, spec = self.protocol, PAIRS.get(self.protocol.pair or "")
         device = resolve_device(protocol.device)
         dtype = resolve_dtype(protocol.dtype, device, preferred=spec.dtype if spec else None)
-        return self._sheet(device, dtype, resolve_stack(protocol.stack, device), {})
+        needed = weights_size(guards.references(protocol).values(), dtype)
+        split = len(target_devices(protocol.device, needed)) > 1
+        return self._sheet(device, dtype, resolve_stack(protocol.stack, device, split=split), {})
 
     def _sheet(self, device: Any, dtype: Any, stack: str, pair: Mapping[str, Any]) -> dict[str, Any]:
         return bench_sheet(

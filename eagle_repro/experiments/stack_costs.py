@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from eagle_repro.api import Pair
+from eagle_repro.engine.devices import STACKS, resolve_stack
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import STACKS, resolve_stack
 from eagle_repro.experiments.long_prompts import lengthened, meaningless, pooled
 from eagle_repro.experiments.rows import Row, tree_key
 from eagle_repro.experiments.watched import watch

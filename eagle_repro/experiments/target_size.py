@@ -15,7 +15,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from eagle_repro.api import Pair, resolve_device, resolve_dtype
+from eagle_repro.api import Pair
+from eagle_repro.engine.devices import resolve_device, resolve_dtype
 from eagle_repro.engine.request import NonFiniteLogits
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.chain_vs_tree import TREES

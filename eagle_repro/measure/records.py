@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -26,7 +26,7 @@ from eagle_repro.measure.bench import identity
 from eagle_repro.measure.lines import RecordError, Row, changes, encode, parse, plain
 from eagle_repro.measure.locked import LockedFile, set_aside
 
-__all__ = ["Record", "RecordError", "RecordWriter", "completeness", "partial_path", "read_record"]
+__all__ = ["Record", "RecordError", "RecordWriter", "completeness", "covered", "partial_path", "read_record"]
 
 SCHEMA = 1
 
@@ -59,14 +59,21 @@ class RecordWriter:
                 writer.write(key, row, cycles)
             writer.complete(clocks_after=clocks(device))
 
-    `start_over` sets the partial file of an earlier session aside under another name instead of continuing it.
+    `start_over` sets the partial file of an earlier session aside under another name instead of continuing it. `mine`
+    says of a key whether this process measures it, where several share the runs; by default it measures all.
     A finished NAME.jsonl stays until `complete` replaces it; one of another bench or protocol is set aside then.
     Raises RecordError where the folder cannot be written, where another process writes the same record, and where
     the partial file is of another bench or protocol; ValueError for what JSON cannot hold (NaN, tensors, paths).
     """
 
     def __init__(
-        self, path: Path | str, *, bench: Mapping[str, Any], protocol: Mapping[str, Any], start_over: bool = False
+        self,
+        path: Path | str,
+        *,
+        bench: Mapping[str, Any],
+        protocol: Mapping[str, Any],
+        start_over: bool = False,
+        mine: Callable[[str], bool] = lambda key: True,
     ) -> None:
         self.path = Path(path)
         if self.path.suffix != ".jsonl":
@@ -74,9 +81,11 @@ class RecordWriter:
         self.partial = partial_path(self.path)
         self.header = _header(self.path.stem, plain(bench, "bench"), plain(protocol, "protocol"))
         self._start_over = start_over
+        self._mine = mine
         self._file: LockedFile | None = None
         self._keys: set[str] = set()
         self._lines = 0
+        self._after: Row = {}
 
     def __enter__(self) -> Self:
         self._file = LockedFile(self.partial)
@@ -96,19 +105,24 @@ class RecordWriter:
             self._file.close()
 
     def has(self, key: str) -> bool:
-        """Whether the run named `key` is in the file already."""
-        return key in self._keys
+        """Whether nothing is left to do for the run `key`: it is in the file already, or another process's."""
+        return key in self._keys or not self._mine(key)
 
     def write(self, key: str, row: Mapping[str, Any], cycles: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Add one run and its cycles; they are on the disk when this returns. ValueError for a key written before."""
+        """Add one run and its cycles; they are on the disk when this returns. ValueError for a key that `has`."""
         if self.has(key):
-            raise ValueError(f"run {key} is in {self.partial.name} already: ask has(key) before measuring it")
+            whose = "is in {} already" if self._mine(key) else "belongs to another process than that of {}"
+            raise ValueError(f"run {key} {whose.format(self.partial.name)}: ask has(key) before measuring it")
         self._append([*(_labelled("cycle", key, cycle) for cycle in cycles), _labelled("run", key, row)])
+        self._after = {}
         self._keys.add(key)
 
     def complete(self, **footer: Any) -> Path:
-        """Write the completeness line with `footer`, give the file its final name, close it; returns that name."""
-        file = self._append([plain(footer, "footer") | {"kind": "complete", "lines": self._lines}])
+        """Write the completeness line with `footer`, give the file its final name, close it; returns that name.
+
+        What other processes found after their work, and this one has added nothing to, goes before `footer`.
+        """
+        file = self._append([plain(footer, "footer") | self._after | {"kind": "complete", "lines": self._lines}])
         if self.path.exists() and _hash_of(self.path) != self.header["hash"]:
             set_aside(self.path)
         file.publish(self.path)
@@ -121,7 +135,7 @@ class RecordWriter:
         if rows:
             _check_schema(rows[0], self.partial)
             if rows[0]["hash"] != self.header["hash"]:
-                differs = changes(_covered(rows[0]), _covered(self.header))
+                differs = changes(covered(rows[0]), covered(self.header))
                 raise RecordError(
                     f"{self.partial.name} was begun under other conditions ({differs}): go back to them, "
                     "start over (--again), or choose another output folder"
@@ -129,6 +143,7 @@ class RecordWriter:
         file.cut(ends[len(rows) - 1] if rows else 0)
         self._keys = {row["key"] for row in rows if row["kind"] == "run"}
         self._lines = len(rows)
+        self._after = (rows[0]["bench"].get("now") or {}).get("after", {}) if rows else {}
         if not rows:
             self._append([self.header])
 
@@ -186,11 +201,11 @@ def completeness(path: Path | str) -> Literal["complete", "partial", "missing"]:
 
 def _header(name: str, bench: Row, protocol: Row) -> Row:
     header = {"kind": "header", "schema": SCHEMA, "name": name, "hash": "", "bench": bench, "protocol": protocol}
-    covered = json.dumps({"schema": SCHEMA} | _covered(header), sort_keys=True)
-    return header | {"hash": hashlib.sha256(covered.encode()).hexdigest()}
+    text = json.dumps({"schema": SCHEMA} | covered(header), sort_keys=True)
+    return header | {"hash": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def _covered(header: Row) -> Row:
+def covered(header: Row) -> Row:
     """What two sessions must have in common for their rows to stand in one file."""
     return {"protocol": header["protocol"], "bench": identity(header["bench"])}
 

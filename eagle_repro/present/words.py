@@ -17,8 +17,12 @@ def bench_line(record: Record) -> str:
     count = bench.get("threads") if bench.get("device") == "cpu" else None
     threads = f"{count} thread{'s' if count > 1 else ''}" if count else None
     torch = f"torch {bench['torch']}" if bench.get("torch") else None
-    day = ((bench.get("now") or {}).get("utc") or "")[:10]
-    parts = [bench.get("card"), threads, pair, bench.get("dtype"), bench.get("stack"), torch, day]
+    now = bench.get("now") or {}
+    day = (now.get("utc") or "")[:10]
+    shared = f"times of {now['processes']} processes that share it" if now.get("shared") else None
+    cards = ((bench.get("pair") or {}).get("target") or {}).get("devices")
+    split = f"target on {len(cards)} cards" if cards else None
+    parts = [bench.get("card"), threads, shared, split, pair, bench.get("dtype"), bench.get("stack"), torch, day]
     return " | ".join(str(part) for part in parts if part)
 
 

@@ -158,3 +158,13 @@ def _from_hub(ref: WeightRef, role: Role, offline: bool) -> Resolved | None:
     folder, source = fetch_from_hub(ref, role, offline=offline)
     check_complete(folder, role)
     return Resolved(folder, ref.repo, source, folder.name)
+
+
+def half_bytes(ref: WeightRef | str) -> int | None:
+    """Bytes of these weights at two bytes a parameter, None where nothing is known of them beforehand."""
+    if isinstance(ref, str) or ref.folder is not None:
+        folder = Path(ref).expanduser() if isinstance(ref, str) else data_folder() / str(ref.folder)
+        return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if ref.wheel is not None:
+        return ref.wheel.bytes * 16 // 5  # Q4_1: five bits a weight
+    return ref.least_bytes or None

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from eagle_repro.api import Pair
 from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.capture import captured
+from eagle_repro.engine.devices import resolve_stack
 from eagle_repro.engine.generate import Request, run, run_batch
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import BUCKET, MOST_GRAPHS, Eager, Graph, make_stack, resolve_stack
+from eagle_repro.engine.stacks import BUCKET, MOST_GRAPHS, Eager, Graph, make_stack
 from eagle_repro.engine.target import Target
 from tests.conftest import Text
 from tests.engine.tiny import random_head, random_target
@@ -237,5 +238,8 @@ def test_the_stack_follows_the_device() -> None:
     assert isinstance(make_stack("graph"), Graph) and not isinstance(make_stack("eager"), Graph)
     with pytest.raises(ValueError, match='needs a CUDA device.*use "eager"'):
         resolve_stack("graph", CPU)
+    assert resolve_stack("auto", torch.device("cuda"), split=True) == "eager"
+    with pytest.raises(ValueError, match='cannot hold a target that is split over devices: use "eager"'):
+        resolve_stack("graph", torch.device("cuda"), split=True)
     with pytest.raises(ValueError, match="not known"):
         resolve_stack("fast", CPU)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from eagle_repro.api import resolve_device
+from eagle_repro.engine.devices import resolve_device
 from eagle_repro.experiments import bench, guards
 from eagle_repro.experiments.guards import Guard, GuardRefused, covers
 from eagle_repro.experiments.protocol import Protocol, build_protocol

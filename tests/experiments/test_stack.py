@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from eagle_repro.api import Pair
+from eagle_repro.engine.devices import STACKS
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import STACKS, Graph
+from eagle_repro.engine.stacks import Graph
 from eagle_repro.experiments import published as published_records
 from eagle_repro.experiments import stack
 from eagle_repro.experiments.protocol import Protocol, build_protocol
