@@ -225,7 +225,9 @@ def _candidates(pair: Pair, method: str, shape: Any) -> tuple[TreeShape, ...]:
     """The shapes that a method may draft: those given, or the default ones that the head can serve."""
     if shape is None:
         usual = CANDIDATES if method == "adaptive" else (TreeShape(),)
-        return tuple(each for each in usual if each.top_k <= pair.head.config.draft_vocabulary) or usual
+        head: Eagle3Head | None = pair.head  # a pair made by hand may lack one, which is refused later
+        limit = head.config.draft_vocabulary if head is not None else 0
+        return tuple(each for each in usual if each.top_k <= limit) or usual
     shapes = tuple(shape) if method == "adaptive" and isinstance(shape, (list, tuple)) else (shape,)
     wrong = [each for each in shapes if not isinstance(each, TreeShape)]
     if wrong or not shapes:

@@ -84,7 +84,7 @@ def test_a_batch_gives_each_prompts_own_text(prompts: Any, pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"method": "Eagle"}, "method='Eagle' is not known: use one of plain, eagle, chain, hf"),
+        ({"method": "Eagle"}, "method='Eagle' is not known: use one of plain, eagle, chain, adaptive, hf"),
         ({"stop": None}, "stop=None is not known"),
         ({"stop": "EOS"}, "stop='EOS' is not known"),
         ({"shape": (60, 7, 10)}, "shape must be a TreeShape, got (60, 7, 10)"),

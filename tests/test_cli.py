@@ -88,7 +88,7 @@ def test_help_waits_for_no_library() -> None:
         (["generate", "--target", "a/b", "--prompt", "a"], "both target= and head="),
         (["tau", "--pair", "tiny", "--sets", "poems"], "unknown question set 'poems'"),
         (["tau", "--pair", "tiny", "--prompts", "nowhere.json"], "nowhere.json: no such file"),
-        (["measure", "07", "--pair", "tiny"], "unknown experiment '07'"),
+        (["measure", "77", "--pair", "tiny"], "unknown experiment '77'"),
         (["measure", "02", "--pair", "tiny", "-p", "depthh=3"], "unknown parameter 'depthh'"),
         (["measure", "02", "--pair", "tiny", "-p", "depth"], "NAME=VALUE is needed"),
         (["compare", "nowhere", "nowhere"], "is no folder with records"),

@@ -66,7 +66,7 @@ def gains(record: Record, lang: str = "en") -> Picture:
             face = COLOUR if _clear(low, high) else "white"
             look: dict[str, Any] = {"color": COLOUR, "markerfacecolor": face, "markersize": 6, "markeredgewidth": 1.5}
             axes.plot(row["tau_gain"], place, "o", zorder=3, **look)
-        axes.set(title=word("panel_beyond", lang, left=left, right=right), xlabel=word("axis_tau_gain", lang))
+        axes.set(title=word("panel_against", lang, left=left, right=right), xlabel=word("axis_tau_gain", lang))
     panels[0].set_yticks(range(len(groups)), [group_name(group, lang) for group in groups])
     panels[0].set_ylim(len(groups) - 0.4, -0.6)
     clear = Line2D([], [], marker="o", linestyle="", color=COLOUR, label=word("filled_clear", lang))

@@ -69,9 +69,9 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lengths: list[tuple[int, int]] = []
 
-        def watched(target: Any, head: Any, state: State, *args: Any) -> Any:
+        def watched(target: Any, head: Any, state: State, *args: Any, **options: Any) -> Any:
             self.lengths.append((int(state.length), int(state.pending)))
-            return cycle(target, head, state, *args)
+            return cycle(target, head, state, *args, **options)
 
         monkeypatch.setattr(stacks, "cycle", watched)
 

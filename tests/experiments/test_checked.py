@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from eagle_repro.engine import generate as loops
+from eagle_repro.engine import stacks
 from eagle_repro.experiments import checked
 from tests.engine.reference import read
 
@@ -76,12 +76,12 @@ def test_a_wrong_acceptance_changes_the_cell(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = told(checked.speedup, capsys)
-    whole = loops.cycle
+    whole = stacks.cycle
 
     def lazy(*arguments: object, **named: object) -> object:
         tree, accepted = whole(*arguments, **named)
         return tree, replace(accepted, count=accepted.count.clamp(max=1)) if tree.tokens.shape[1] > 1 else accepted
 
-    monkeypatch.setattr(loops, "cycle", lazy)
+    monkeypatch.setattr(stacks, "cycle", lazy)
     wrong = told(checked.speedup, capsys)
     assert wrong[0] != right[0] and wrong[3].endswith("different")
