@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import cycle
 from typing import Any
 
 import pytest
 
 from eagle_repro.measure.records import Record, RecordWriter, read_record
+from eagle_repro.present.theme import Picture
 
 CPU = {
     "card": "Процессор, 2 ядра",  # a name that a narrow font or a C locale would trip over
@@ -72,6 +75,20 @@ def speedup(write: Callable[..., Record]) -> Record:
     rows = list(speedup_rows())
     cycles = {row["key"]: cycles_of(row) for row in rows if row["instrumented"]}
     return write("02_speedup", rows, cycles, clocks_after=None)
+
+
+@pytest.fixture(scope="module")
+def draw(request: pytest.FixtureRequest, records: dict[str, Record]) -> Callable[..., Picture]:
+    """draw(name, lang): a figure of the module's FIGURES, {name: (record, how)}, from its `records`; warnings raise."""
+
+    @cache
+    def drawn(name: str, lang: str = "en") -> Picture:
+        record, figure = request.module.FIGURES[name]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return figure(records[record], lang)
+
+    return drawn
 
 
 def speedup_rows() -> Iterator[dict[str, Any]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
@@ -50,18 +48,6 @@ def records(write: Write) -> dict[str, Record]:
         "05 alone": write("05_target_size", [*alone, *rows.timing_rows(shapes=1)], {}),
         "06": write("06_lossless", list(rows.lossless_rows()), {}),
     }
-
-
-@pytest.fixture(scope="module")
-def draw(records: dict[str, Record]) -> Callable[..., Picture]:
-    @cache
-    def drawn(name: str, lang: str = "en") -> Picture:
-        record, figure = FIGURES[name]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            return figure(records[record], lang)
-
-    return drawn
 
 
 @pytest.mark.parametrize("lang", WORDS)

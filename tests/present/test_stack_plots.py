@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from functools import cache
 
 import pytest
 
@@ -45,18 +43,6 @@ def records(write: Write) -> dict[str, Record]:
         "09": write("09_batch_context", far, {}),
         "09 short": write("09_batch_context", short, {}),
     }
-
-
-@pytest.fixture(scope="module")
-def draw(records: dict[str, Record]) -> Callable[..., Picture]:
-    @cache
-    def drawn(name: str, lang: str = "en") -> Picture:
-        record, figure = FIGURES[name]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            return figure(records[record], lang)
-
-    return drawn
 
 
 @pytest.mark.parametrize("lang", WORDS)
