@@ -11,6 +11,7 @@ import torch
 
 from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.adaptive import CANDIDATES
+from eagle_repro.engine.checkpoint import weights_file
 from eagle_repro.engine.devices import resolve_device, resolve_dtype, resolve_stack, target_devices
 from eagle_repro.engine.generate import Generation, Request, run_batch
 from eagle_repro.engine.head import Eagle3Head, load_head
@@ -22,6 +23,7 @@ from eagle_repro.engine.target import Target, UnsupportedTarget
 from eagle_repro.measure.roofline import weight_bytes
 from eagle_repro.measure.timing import clock
 from eagle_repro.sources.pairs import PAIRS, WeightRef, find_pair
+from eagle_repro.sources.paths import sha256_of
 from eagle_repro.sources.resolve import Resolved, half_bytes, resolve
 
 
@@ -157,6 +159,7 @@ def _provenance(
         "head": {
             "source": found_head.source,
             "revision": found_head.revision,
+            "sha256": sha256_of(weights_file(found_head.folder)),
             "parameters": sum(p.numel() for p in own),
             "weight_bytes": sum(p.numel() * p.element_size() for p in own),
             "draft_vocabulary": head.config.draft_vocabulary,

@@ -19,7 +19,7 @@ from eagle_repro.measure.records import Record
 from eagle_repro.measure.totals import Totals, aligned, headline, speedup
 
 #: The heads by their recipes, in the order of tables: the article's question is what changes from one to the next.
-HEADS = ("bootstrap", "general", "code", "no-code", "russian-mix")
+HEADS = ("general", "code", "no-code", "russian-mix")
 CODE, CHAT, MATH = ("code", "humaneval"), ("chat", "mt_bench"), ("math", "gsm8k")
 ENGLISH = (*CODE, *CHAT, *MATH, "instruct", "alpaca")
 RUSSIAN = ("russian",)
@@ -38,7 +38,6 @@ class Statement:
 
 
 STATEMENTS = (
-    Statement("new_better", "general", "bootstrap", ENGLISH),
     Statement("code_helps", "code", "no-code", CODE),
     Statement("code_costs", "code", "no-code", CHAT, above=False),
     Statement("russian_helps", "russian-mix", "general", RUSSIAN),
@@ -59,8 +58,9 @@ class Answer:
 
 
 def heads(record: Record) -> pd.DataFrame:
-    """The heads: columns head, here, reason, recipe, answer_tokens, steps, minutes, draft_vocabulary, sha256."""
+    """The HEADS: columns head, here, reason, recipe, answer_tokens, steps, minutes, draft_vocabulary, sha256."""
     rows = _of(record, "head")
+    rows = rows[rows["head"].isin(HEADS)]
     columns = ["head", "here", "reason", "recipe", "answer_tokens", "steps", "minutes", "draft_vocabulary", "sha256"]
     order = rows["head"].map(HEADS.index).sort_values(kind="stable").index
     return rows.reindex(columns=columns).loc[order].reset_index(drop=True)
@@ -148,6 +148,13 @@ def gap_closed(record: Record) -> float | None:
         _tau(totals) for totals in (english["general"], russian["general"], russian["russian-mix"])
     )
     return (after - before) / (inside - before) if inside > before else None
+
+
+def repeated(record: Record, sets: Sequence[str]) -> float | None:
+    """How much of the target's own text on these sets repeats itself (stats.loop_share), as a mean over questions."""
+    rows = _of(record, "text")
+    found = rows[(rows["method"] == "plain") & rows["set"].isin(sets)]["loop_share"].dropna()
+    return float(found.mean()) if len(found) else None
 
 
 def mean_of_sets(record: Record) -> dict[str, float]:
