@@ -21,6 +21,7 @@ from eagle_repro.engine.stacks import Eager, make_stack
 from eagle_repro.engine.target import Target, UnsupportedTarget
 from eagle_repro.measure.roofline import weight_bytes
 from eagle_repro.measure.timing import clock
+from eagle_repro.sources.complete import weights_sha256
 from eagle_repro.sources.pairs import PAIRS, WeightRef, find_pair
 from eagle_repro.sources.resolve import Resolved, half_bytes, resolve
 
@@ -150,6 +151,7 @@ def _provenance(
         | {
             "source": found_target.source,
             "revision": found_target.revision,
+            **_contents(found_target),
             "architecture": type(target.model).__name__,
             "parameters": sum(p.numel() for p in parameters),
             "weight_bytes": weight_bytes(target.model),
@@ -157,12 +159,18 @@ def _provenance(
         "head": {
             "source": found_head.source,
             "revision": found_head.revision,
+            **_contents(found_head),
             "parameters": sum(p.numel() for p in own),
             "weight_bytes": sum(p.numel() * p.element_size() for p in own),
             "draft_vocabulary": head.config.draft_vocabulary,
             "rope_theta": head.config.rope_theta,
         },
     }
+
+
+def _contents(found: Resolved) -> dict[str, str]:
+    """What tells the weights of a folder from others that bear its name; those of other places have a revision."""
+    return {"sha256": weights_sha256(found.folder)} if found.source == "folder" else {}
 
 
 @overload
