@@ -11,7 +11,6 @@ import torch
 
 from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.adaptive import CANDIDATES
-from eagle_repro.engine.checkpoint import weights_file
 from eagle_repro.engine.devices import resolve_device, resolve_dtype, resolve_stack, target_devices
 from eagle_repro.engine.generate import Generation, Request, run_batch
 from eagle_repro.engine.head import Eagle3Head, load_head
@@ -22,8 +21,8 @@ from eagle_repro.engine.stacks import Eager, make_stack
 from eagle_repro.engine.target import Target, UnsupportedTarget
 from eagle_repro.measure.roofline import weight_bytes
 from eagle_repro.measure.timing import clock
+from eagle_repro.sources.complete import weights_sha256
 from eagle_repro.sources.pairs import PAIRS, WeightRef, find_pair
-from eagle_repro.sources.paths import sha256_of
 from eagle_repro.sources.resolve import Resolved, half_bytes, resolve
 
 
@@ -152,6 +151,7 @@ def _provenance(
         | {
             "source": found_target.source,
             "revision": found_target.revision,
+            **_contents(found_target),
             "architecture": type(target.model).__name__,
             "parameters": sum(p.numel() for p in parameters),
             "weight_bytes": weight_bytes(target.model),
@@ -159,13 +159,18 @@ def _provenance(
         "head": {
             "source": found_head.source,
             "revision": found_head.revision,
-            "sha256": sha256_of(weights_file(found_head.folder)),
+            **_contents(found_head),
             "parameters": sum(p.numel() for p in own),
             "weight_bytes": sum(p.numel() * p.element_size() for p in own),
             "draft_vocabulary": head.config.draft_vocabulary,
             "rope_theta": head.config.rope_theta,
         },
     }
+
+
+def _contents(found: Resolved) -> dict[str, str]:
+    """What tells weights without a revision from others that bear their name."""
+    return {"sha256": weights_sha256(found.folder)} if found.revision is None else {}
 
 
 @overload

@@ -185,6 +185,8 @@ def test_generate_writes_with_every_method(call: Call, method: str, tmp_path: Pa
     code, out, _ = call(*words, "--max-new-tokens", 5, "--stop", "never", "--json")
     assert code == 0 and len(last_line(out)["ids"]) == 5
     assert "verdict" not in last_line(out)
+    [run] = last_line(out)["runs"]
+    assert run["identical"] is None  # nothing was written beside it: a "yes" would be a claim that nobody checked
 
 
 def test_generate_samples_by_its_seed(call: Call) -> None:

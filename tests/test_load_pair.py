@@ -17,7 +17,7 @@ import eagle_repro as er
 from eagle_repro import TreeShape
 from eagle_repro.engine.devices import resolve_dtype
 from eagle_repro.engine.target import Target
-from eagle_repro.sources.paths import sha256_of
+from eagle_repro.sources.complete import weights_sha256
 from tests.conftest import Text
 from tests.models import save_head, save_target, tiny_target
 
@@ -50,7 +50,7 @@ def test_the_provenance_of_a_pair_is_plain_data_without_folders(target_folder: P
     assert pair.provenance["target"]["parameters"] == weights
     assert pair.provenance["target"]["weight_bytes"] == 4 * weights  # tied: the table is read as the output layer
     assert pair.provenance["head"]["draft_vocabulary"] == 128
-    assert pair.provenance["head"]["sha256"] == sha256_of(head_folder / "model.safetensors")
+    assert pair.provenance["head"]["sha256"] == weights_sha256(head_folder)
     assert pair.provenance["head"]["rope_theta"] == 1000000.0
 
 

@@ -84,6 +84,13 @@ def test_a_refusal_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert said in error
 
 
+@pytest.mark.parametrize("count", ["inf", "nan", "1.5", "-1"])
+def test_a_count_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], count: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--out", str(tmp_path), f"--tokens={count}"])
+    assert end.value.code == 2 and "a whole number such as 12000 or 12e6 is needed" in capsys.readouterr().err
+
+
 def test_steps_and_minutes_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["train", "--out", str(tmp_path), "--steps", "3", "--minutes", "1"])

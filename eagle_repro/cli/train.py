@@ -156,6 +156,6 @@ def _count(text: str) -> int:
         value = float(text)
     except ValueError:
         value = -1.0
-    if value < 0 or value != int(value):
+    if value < 0 or not value.is_integer():
         raise argparse.ArgumentTypeError(f"{text!r} was given, a whole number such as 12000 or 12e6 is needed")
     return int(value)

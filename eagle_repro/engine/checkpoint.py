@@ -52,7 +52,9 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"no config.json in the head folder {folder}: give the folder of an EAGLE-3 head")
-    weights = weights_file(folder)
+    weights = next((folder / name for name in FILES if (folder / name).is_file()), None)
+    if weights is None:
+        raise FileNotFoundError(f"no {' or '.join(FILES)} in the head folder {folder}: the head's weights are missing")
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         tensors = load_file(weights) if weights.suffix == ".safetensors" else _load_bin(weights)
@@ -61,14 +63,6 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not isinstance(config, dict):
         raise HeadMismatch(f"config.json of the head in {folder} holds no JSON object")
     return official_names(tensors), config
-
-
-def weights_file(folder: Path) -> Path:
-    """The file that holds a head's weights. Raises FileNotFoundError where there is none."""
-    found = next((folder / name for name in FILES if (folder / name).is_file()), None)
-    if found is None:
-        raise FileNotFoundError(f"no {' or '.join(FILES)} in the head folder {folder}: the head's weights are missing")
-    return found
 
 
 def _load_bin(path: Path) -> dict[str, Tensor]:

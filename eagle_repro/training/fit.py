@@ -16,6 +16,7 @@ from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
 from eagle_repro.sources.paths import in_units, sha256_of
+from eagle_repro.training.checkpoints import NAME as CHECKPOINT
 from eagle_repro.training.checkpoints import load_checkpoint
 from eagle_repro.training.corpus import Corpus, load_corpus, save_corpus
 from eagle_repro.training.heads import draft_vocabulary, head_from, new_head, require_draft, save_head, write_json
@@ -152,6 +153,11 @@ def _corpus(
     def write() -> None:
         if _same_corpus(folder, target, settings, prompts):
             return
+        if (folder / "corpus.json").is_file() and (out / CHECKPOINT).is_file():
+            raise ValueError(
+                f"{out} holds a training on another corpus (its recipe, settings, prompts or target): repeat them, or "
+                "choose another output folder"
+            )
         tell(f"the target writes {settings.corpus.answer_tokens:,} answer tokens, recipe {settings.recipe}")
         recipe = find_recipe(settings.recipe)
         written = write_corpus(

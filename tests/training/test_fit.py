@@ -109,6 +109,14 @@ def test_a_corpus_is_kept_for_the_same_target_and_prompts_alone(tiny: Pair, tmp_
     assert written(other, ["Who found the bag?"]) != second
 
 
+def test_a_corpus_that_a_training_goes_on_with_is_not_written_over(tiny: Pair, tmp_path: Path) -> None:
+    fitted(tiny, tmp_path)
+    before = {path: path.read_bytes() for path in sorted((tmp_path / "corpus").iterdir())}
+    with pytest.raises(ValueError, match="holds a training on another corpus"):
+        fitted(tiny, tmp_path, corpus=replace(SETTINGS_OF_FIT.corpus, seed=1))
+    assert before == {path: path.read_bytes() for path in sorted((tmp_path / "corpus").iterdir())}
+
+
 # --- several processes ---------------------------------------------------------------------------------------------
 
 
