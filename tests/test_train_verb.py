@@ -75,6 +75,7 @@ def test_two_processes_share_a_run_and_one_speaks(tmp_path: Path) -> None:
     [
         ("--recipe poetry", "unknown recipe 'poetry'"),
         ("--steps 3 --unrolled 12", "unrolled=12 must lie in 1..8"),
+        ("--seed -1", "seed=-1 was given: a whole number from 0"),
         ("--corpus nowhere", "no corpus.json in nowhere"),
     ],
 )

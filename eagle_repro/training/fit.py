@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
+from filelock import FileLock, Timeout
 
 from eagle_repro.engine.checkpoint import HeadConfig
 from eagle_repro.engine.head import Eagle3Head
@@ -27,6 +29,7 @@ from eagle_repro.training.tau import tau_of
 from eagle_repro.training.train import run_of, train
 from eagle_repro.training.write import CorpusSettings, Progress, silent, write_corpus
 
+LOCK = "training.lock"
 Result = TypeVar("Result")
 
 #: How long one process waits for another: PyTorch's own 10 minutes are less than a corpus or a measurement takes.
@@ -74,17 +77,57 @@ def fit(
 
     sizes: of a new head (those of the pair's own). Under accelerate the first process writes, all train. Raises, before
     anything is written, ValueError for settings that do not go together, HeadMismatch or FileNotFoundError for the head
-    to train on from, RuntimeError where memory is short; and ValueError where out holds another run's checkpoint.
+    to train on from, RuntimeError where memory is short or another process trains in out, OSError where out cannot be
+    written; and ValueError where out holds another run's checkpoint.
     """
     state = PartialState(cpu=target.device.type == "cpu", timeout=PATIENCE)
-    first = state.is_main_process
     _require_possible(target, sizes, settings)
-    tell = tell if first else _nothing
-    corpus = _corpus(target, tokenizer, settings, out, prompts, provenance or {}, progress, tell)
-    tell(_described(corpus))
-    if settings.corpus_only:
-        return {"corpus": corpus.provenance}
-    head = _head(target, sizes, corpus, settings)
+    tell = tell if state.is_main_process else _nothing
+    with _alone(out):
+        corpus = _corpus(target, tokenizer, settings, out, prompts, provenance or {}, progress, tell)
+        tell(_described(corpus))
+        if settings.corpus_only:
+            return {"corpus": corpus.provenance}
+        return _trained(
+            target, _head(target, sizes, corpus, settings), corpus, settings, out, provenance or {}, progress, tell
+        )
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Hold the folder, made where it is missing, against other trainings until the block or this process ends.
+
+    Raises RuntimeError where another process holds it, OSError where it cannot be written.
+    """
+    lock = FileLock(out / LOCK, timeout=0)
+
+    def take() -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except Timeout:
+            message = f"another process trains in {out}: wait for it, or choose another output folder"
+            raise RuntimeError(message) from None
+
+    _by_the_first(take)
+    try:
+        yield
+    finally:
+        lock.release()  # which only the first process has
+
+
+def _trained(
+    target: Target,
+    head: Eagle3Head,
+    corpus: Corpus,
+    settings: FitSettings,
+    out: Path,
+    provenance: dict[str, Any],
+    progress: Progress[Any],
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """Train, with tau before and after; what `fit` leaves behind of it, and its summary."""
+    state = PartialState()
     load_checkpoint(out, run_of(target, head, corpus, settings.training, state.num_processes))  # refuses another run's
     counts = corpus.token_counts(target.vocabulary)
     covered = float(counts[head.t2d.cpu().numpy()].sum() / max(1, counts.sum()))
@@ -92,14 +135,14 @@ def fit(
         f"draft vocabulary {head.config.draft_vocabulary}, covers {covered:.1%}; training needs about "
         f"{in_units(needed_bytes(target, head.config, settings.training))} beside the target"
     )
-    said = {**(provenance or {}), "corpus": corpus.provenance, "training": asdict(settings.training)}
+    said = {**provenance, "corpus": corpus.provenance, "training": asdict(settings.training)}
     said |= {"start": str(settings.start.name) if settings.start else None, "coverage": covered}
     before = _by_the_first(lambda: _saved_tau(target, head, corpus, settings, out / "start", said))
     tell(f"held-out tau at the start: {before}")
     trained = train(target, head, corpus, settings.training, out, progress=progress, provenance=said)
     summary: dict[str, Any] = {**trained, "coverage": covered, "corpus": corpus.provenance["counts"]}
     summary["corpus_tokens_per_second"] = corpus.provenance["answer_tokens_per_second"]
-    if first:
+    if state.is_main_process:
         after = _saved_tau(target, head, corpus, settings, out / "head", {**said, "trained": trained})
         summary["tau"] = {"before": before, "after": after}
         summary["head"] = {
@@ -128,6 +171,8 @@ def _require_possible(target: Target, sizes: HeadConfig, settings: FitSettings) 
         config = head_from(settings.start, target).config
     else:
         config = replace(sizes, draft_vocabulary=_draft_size(target, sizes, settings))
+    if settings.tau_prompts:
+        settings.tree.require_vocabulary(config.draft_vocabulary)
     require_memory(needed_bytes(target, config, training), target.device)
 
 

@@ -39,6 +39,7 @@ class TrainSettings:
             raise ValueError(f"give steps or minutes, one of them; got steps={self.steps}, minutes={self.minutes}")
         if (self.steps or 1) < 1 or not 0 < (self.minutes or 1) < math.inf:
             raise ValueError(f"steps and minutes must be positive, got steps={self.steps}, minutes={self.minutes}")
+        require_seed(self.seed)
         if not 1 <= self.unrolled <= 8 or self.batch_tokens < self.length or not 0 < self.rate < 1:
             raise ValueError(
                 f"unrolled={self.unrolled} must lie in 1..8, batch_tokens={self.batch_tokens} be at least "
@@ -56,6 +57,12 @@ class TrainSettings:
             return self.rate * min(1.0, (step + 1) / warm_up)
         share = (step - warm_up) / max(1, total - warm_up)
         return self.rate * (0.001 + 0.999 * (1 + math.cos(math.pi * share)) / 2)
+
+
+def require_seed(seed: int) -> None:
+    """Raise ValueError for a seed that NumPy or PyTorch does not take."""
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed={seed} was given: a whole number from 0 to 2^63 - 1 is needed")
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:

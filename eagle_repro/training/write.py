@@ -18,7 +18,7 @@ from eagle_repro.training.corpus import Corpus, make_corpus
 from eagle_repro.training.filters import EvaluationQuestions, kept
 from eagle_repro.training.identity import fingerprint, sha256_of_texts
 from eagle_repro.training.recipes import Recipe
-from eagle_repro.training.settings import free_memory
+from eagle_repro.training.settings import free_memory, require_seed
 from eagle_repro.training.writer import Conversation, Start, Turns, Writer, WriterSettings, require_room, turns_of
 
 Item = TypeVar("Item")
@@ -50,6 +50,7 @@ class CorpusSettings:
     beyond: int = 0
 
     def __post_init__(self) -> None:
+        require_seed(self.seed)
         if not 0 <= self.greedy <= 1 or self.temperature < 0 or self.beyond < 0:
             raise ValueError(
                 f"greedy={self.greedy} must be a share, temperature={self.temperature} and beyond={self.beyond} not "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from eagle_repro.api import Pair
 from eagle_repro.training import settings as memory
 from eagle_repro.training import train as training
 from eagle_repro.training.corpus import Corpus, load_corpus
-from eagle_repro.training.fit import PATIENCE, FitSettings, fit
+from eagle_repro.training.fit import LOCK, PATIENCE, FitSettings, fit
 from eagle_repro.training.heads import draft_vocabulary, new_head
 from eagle_repro.training.recipes import find_recipe
 from eagle_repro.training.settings import TrainSettings, require_memory
@@ -51,6 +53,7 @@ def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"start": Path("nowhere")}, "no config.json in the head folder nowhere"),
         ({"draft": 600}, "a draft vocabulary of 600 asked of 512 ids: ask for 1 to 512"),
         ({"draft": 0}, "a draft vocabulary of 0 asked of 512 ids"),
+        ({"draft": 8, "tau_prompts": 1}, "top_k=10 is more than the head's draft vocabulary of 8 tokens"),
         ({"corpus": CorpusSettings(200, positions=64)}, "sequences of 48 tokens do not hold conversations of 64"),
     ],
 )
@@ -91,6 +94,34 @@ def test_no_step_is_taken_for_a_corpus_that_has_no_room(
     monkeypatch.setattr("eagle_repro.training.writer.Writer.step", lambda _: pytest.fail("a step is taken"))
     with pytest.raises(ValueError, match=said):
         write_corpus(tiny.target, tiny.tokenizer, find_recipe("general"), settings, prompts=prompts)
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_a_folder_that_cannot_be_written_is_refused_before_a_corpus_is_written(tiny: Pair, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    for out in (tmp_path / "file", tmp_path / "file" / "inside"):
+        with pytest.raises(OSError, match="file"):
+            fitted(tiny, out)
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_a_folder_in_which_another_process_trains_is_left_alone(tiny: Pair, tmp_path: Path) -> None:
+    holding = "import sys, time, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(flush=True)"
+    command = [sys.executable, "-c", f"{holding}; time.sleep(60)", str(tmp_path / LOCK)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        with pytest.raises(RuntimeError, match="another process trains in .*: wait for it, or choose another"):
+            fitted(tiny, tmp_path)
+        other.kill()
+    assert {path.name for path in tmp_path.iterdir()} <= {LOCK}
+
+
+def test_a_folder_is_free_again_when_its_training_has_ended(tiny: Pair, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="leaves no room"):
+        fitted(tiny, tmp_path, ["long " * 60])
+    for _ in range(2):
+        fitted(tiny, tmp_path, corpus_only=True)
 
 
 # --- what is there already -----------------------------------------------------------------------------------------
@@ -148,11 +179,11 @@ def test_the_first_process_tells_the_others_before_it_fails(
     monkeypatch.setattr("eagle_repro.training.fit.broadcast_object_list", said.extend)
     with pytest.raises(ValueError, match="leaves no room"):
         fitted(tiny, tmp_path, ["long " * 60])
-    assert len(said) == 1 and said[0].startswith("ValueError: a prompt of")
+    assert said[0] is None and said[1].startswith("ValueError: a prompt of") and len(said) == 2
     monkeypatch.setattr("eagle_repro.training.fit.tau_of", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fitted(tiny, tmp_path)
-    assert said[1:] == [None, "ZeroDivisionError: division by zero"]
+    assert said[2:] == [None, None, "ZeroDivisionError: division by zero"]
 
 
 # --- memory of a card ----------------------------------------------------------------------------------------------

@@ -200,6 +200,8 @@ def test_the_rate_warms_up_and_falls_to_almost_nothing() -> None:
         ({"steps": None}, "give steps or minutes"),
         ({"minutes": 3.0}, "give steps or minutes"),
         ({"steps": -1}, "must be positive"),
+        ({"seed": -1}, "seed=-1 was given: a whole number from 0"),
+        ({"seed": 2**63}, "a whole number from 0"),
         ({"unrolled": 9}, "unrolled=9 must lie in 1..8"),
         ({"batch_tokens": 10}, "batch_tokens=10 be at least length=64"),
     ],
