@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,18 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
 def load_checkpoint(folder: Path, run: dict[str, Any]) -> dict[str, Any] | None:
     """The checkpoint of a folder, None where there is none.
 
-    run: plain data that says which run this is. Raises ValueError for a checkpoint of another one.
+    run: plain data that says which run this is. Raises ValueError for a checkpoint of another one or a damaged one.
     """
     path = folder / NAME
     if not path.is_file():
         return None
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    if state["run"] != run:
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         changed = [name for name in run if state["run"].get(name) != run[name]]
+    except (OSError, RuntimeError, EOFError, LookupError, ValueError, TypeError, pickle.UnpicklingError) as error:
+        message = f"{path} is damaged (cut short?): delete it to train from the start, or choose another output folder"
+        raise ValueError(message) from error
+    if state["run"] != run:
         raise ValueError(
             f"{path} belongs to a run with other contents or settings ({', '.join(changed) or 'unknown'}): "
             "repeat them, or choose another output folder"
@@ -51,8 +56,19 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The rows of a log, a torn last line left out; empty where there is none."""
+    """The rows of a log, a torn last line left out; empty where there is none. Raises ValueError for a damaged line."""
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+    rows = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            row = json.loads(line)
+            if not isinstance(row["step"], int):
+                raise ValueError("no step")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} is damaged (line {number}): delete it and {NAME} to train from the start, or choose another "
+                "output folder"
+            ) from error
+        rows.append(row)
+    return rows

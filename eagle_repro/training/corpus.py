@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +23,7 @@ from eagle_repro.training.writer import Conversation
 
 LENGTH, ANSWER, DOMAIN, HELD_OUT = range(4)
 SHARD = 2**24  # tokens
+REMEDY = "delete the corpus folder, or name another corpus (--corpus)"
 HELD_OUT_SHARE = 50  # one conversation in so many is held out
 
 
@@ -121,12 +124,31 @@ def load_corpus(folder: Path) -> Corpus:
     """The corpus of a folder. Raises FileNotFoundError or ValueError for one that is not there or not whole."""
     if not (folder / "corpus.json").is_file():
         raise FileNotFoundError(f"no corpus.json in {folder}: give the folder of a finished corpus")
-    provenance = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-    shards = [np.load(path, allow_pickle=False) for path in sorted(folder.glob("tokens-*.npy"))]
-    tokens, rows = np.concatenate(shards) if shards else np.zeros(0), np.load(folder / "rows.npy", allow_pickle=False)
-    if len(tokens) != provenance["counts"]["tokens"] or len(tokens) != rows[:, LENGTH].sum():
+    with _whole(folder / "corpus.json"):
+        provenance = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
+        said, _ = provenance["counts"]["tokens"], provenance["vocabulary"]
+    shards = [_array(path, dimensions=1) for path in sorted(folder.glob("tokens-*.npy"))]
+    tokens, rows = np.concatenate(shards) if shards else np.zeros(0), _array(folder / "rows.npy", dimensions=2)
+    if len(tokens) != said or len(tokens) != rows[:, LENGTH].sum():
         raise ValueError(
-            f"the corpus in {folder} has {len(tokens)} tokens, corpus.json says {provenance['counts']['tokens']}: "
-            "a shard is missing or damaged, write the corpus again"
+            f"the corpus in {folder} has {len(tokens)} tokens, corpus.json says {said}: "
+            f"a shard is missing or damaged, {REMEDY}"
         )
     return Corpus(tokens, rows, provenance)
+
+
+def _array(path: Path, dimensions: int) -> NDArray[Any]:
+    with _whole(path):
+        read: NDArray[Any] = np.load(path, allow_pickle=False)
+        if read.ndim != dimensions or not np.issubdtype(read.dtype, np.integer):
+            raise ValueError("not an array of ids")
+    return read
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Turn what reading a damaged or missing file raises into one ValueError that names it and says what to do."""
+    try:
+        yield
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is missing or damaged (cut short?): {REMEDY}") from error

@@ -205,6 +205,20 @@ def test_a_corpus_that_is_not_whole_is_refused(tmp_path: Path, corpus: Corpus, m
         load_corpus(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["tokens-00001.npy", "rows.npy", "corpus.json"])
+@pytest.mark.parametrize("left", [0, 1, 90, 150])
+def test_a_corpus_with_a_damaged_file_is_refused_in_one_line_that_names_it(
+    tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, name: str, left: int
+) -> None:
+    monkeypatch.setattr("eagle_repro.training.corpus.SHARD", 500)
+    save_corpus(corpus, tmp_path)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:left])
+    with pytest.raises(
+        ValueError, match=rf"{name} is missing or damaged .*: delete the corpus folder, or name another"
+    ):
+        load_corpus(tmp_path)
+
+
 def test_held_out_prompts_are_never_trained_on(corpus: Corpus) -> None:
     held = {tuple(prompt) for prompt in corpus.held_out_prompts(10**6)}
     assert held
