@@ -8,7 +8,7 @@ measured instead of one made here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from eagle_repro.experiments.tau import count_cycles
 from eagle_repro.measure import training
 from eagle_repro.measure.bench import clocks
 from eagle_repro.measure.records import Record, RecordWriter
+from eagle_repro.sources.paths import sha256_of
 from eagle_repro.training.checkpoints import read_log
 from eagle_repro.training.fit import FitSettings, fit
 from eagle_repro.training.heads import read_json
@@ -33,6 +34,7 @@ from eagle_repro.training.settings import TrainSettings
 from eagle_repro.training.write import CorpusSettings
 
 NAME = "10_train_head"
+HEAD = "head/model.safetensors"
 #: Corpus and training by profile: on a CPU a demonstration for the pair tiny, on a GPU a head of use.
 SMALL = (
     CorpusSettings(answer_tokens=8000, positions=96, turn=16, rows=32),
@@ -62,7 +64,7 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     done = Path(protocol.training).expanduser() if protocol.training else None
     folder = done or session.out / NAME
     if done:
-        require_finished(done)
+        require_finished(done, pair.provenance["target"])
     with session.writer() as writer:
         if not writer.has("fit"):
             summary = read_json(done / "summary.json") if done else fit_head(pair, protocol, folder, progress)
@@ -81,13 +83,32 @@ def shown(record: Record) -> Record:
     return of_a_gpu(record, lambda each: int(training.fit(each)["steps"]))
 
 
-def require_finished(folder: Path) -> None:
-    """Raise FileNotFoundError unless the folder holds what a finished `train` leaves behind."""
-    for name in ("summary.json", "log.jsonl", "start/config.json", "head/config.json"):
+def require_finished(folder: Path, target: Mapping[str, Any]) -> None:
+    """Hold that the folder is of one finished `train`, of this target (provenance["target"] of a pair).
+
+    Raises FileNotFoundError for what is missing, ValueError where summary, head, log and target are not of one
+    training: another one was begun in the folder, or parts of several were put into it.
+    """
+    asked = "name the --out folder of a finished python -m eagle_repro train"
+    for name in ("summary.json", "log.jsonl", "start/config.json", "head/config.json", HEAD):
         if not (folder / name).is_file():
-            raise FileNotFoundError(
-                f"training={folder.name} has no {name}: name the --out folder of a finished python -m eagle_repro train"
-            )
+            raise FileNotFoundError(f"training={folder.name} has no {name}: {asked}")
+    summary, said = read_json(folder / "summary.json"), read_json(folder / "head" / "PROVENANCE.json")
+    trained = (said.get("pair") or {}).get("target") or {}
+    same = {
+        "head": (summary.get("head") or {}).get("sha256") == sha256_of(folder / HEAD),
+        "log": read_log(folder / "log.jsonl")[-1:] == [summary.get("last")],
+        "target": _same_target(trained, target),
+    }
+    for name, agrees in same.items():
+        if not agrees:
+            raise ValueError(f"training={folder.name}: its summary.json is of another {name}; {asked} of this target")
+
+
+def _same_target(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two provenances are of one target, by what both say; revisions are told apart within a source alone."""
+    names = ["sha256", "architecture", "parameters"] + ["revision"] * (one.get("source") == other.get("source"))
+    return all(one[name] == other[name] for name in names if name in one and name in other)
 
 
 def write_training(writer: RecordWriter, folder: Path, summary: dict[str, Any]) -> None:

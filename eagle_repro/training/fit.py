@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +30,7 @@ from eagle_repro.training.tau import tau_of
 from eagle_repro.training.train import run_of, train
 from eagle_repro.training.write import CorpusSettings, Progress, silent, write_corpus
 
-LOCK = "training.lock"
+LOCK, SUMMARY = "training.lock", "summary.json"
 Result = TypeVar("Result")
 
 #: How long one process waits for another: PyTorch's own 10 minutes are less than a corpus or a measurement takes.
@@ -128,7 +129,9 @@ def _trained(
 ) -> dict[str, Any]:
     """Train, with tau before and after; what `fit` leaves behind of it, and its summary."""
     state = PartialState()
-    load_checkpoint(out, run_of(target, head, corpus, settings.training, state.num_processes))  # refuses another run's
+    # Another run's checkpoint is refused here, before anything of that run is touched.
+    begun = load_checkpoint(out, run_of(target, head, corpus, settings.training, state.num_processes))
+    _by_the_first(lambda: _forget(out, begun))
     counts = corpus.token_counts(target.vocabulary)
     covered = float(counts[head.t2d.cpu().numpy()].sum() / max(1, counts.sum()))
     tell(
@@ -151,8 +154,20 @@ def _trained(
             "sha256": sha256_of(out / "head" / "model.safetensors"),
         }
         write_json(out / "head" / "PROVENANCE.json", {**said, "trained": trained, "held_out_tau": summary["tau"]})
-        write_json(out / "summary.json", summary)
+        write_json(out / SUMMARY, summary)
     return summary
+
+
+def _forget(out: Path, begun: dict[str, Any] | None) -> None:
+    """Remove what an earlier training left in the folder that would make the one that goes on from `begun` look
+    finished: its summary and head; where nothing was begun, its log and the heads on the way too."""
+    if begun is not None and begun["step"] == begun["total"]:
+        return
+    (out / SUMMARY).unlink(missing_ok=True)
+    shutil.rmtree(out / "head", ignore_errors=True)
+    if begun is None:
+        (out / "log.jsonl").unlink(missing_ok=True)
+        shutil.rmtree(out / "snapshots", ignore_errors=True)
 
 
 def _require_possible(target: Target, sizes: HeadConfig, settings: FitSettings) -> None:

@@ -96,6 +96,29 @@ def test_a_training_that_train_has_finished_is_measured_as_it_is(
         measured(replace(there, out=str(tmp_path / "third")), tiny)
 
 
+def test_parts_of_two_trainings_are_no_finished_one(tiny: Pair, protocol: Protocol, tmp_path: Path) -> None:
+    target = tiny.provenance["target"]
+    folder = tmp_path / "done"
+    train_head.fit_head(tiny, protocol, folder)
+    train_head.require_finished(folder, target)
+    with pytest.raises(ValueError, match=r"training=done: its summary\.json is of another target; name the --out"):
+        train_head.require_finished(folder, target | {"parameters": 1})
+    log = folder / "log.jsonl"
+    whole = log.read_text(encoding="utf-8")
+    for wrong in (whole.splitlines(keepends=True)[0], ""):  # as a training that was begun anew leaves it
+        log.write_text(wrong, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"is of another log"):
+            train_head.require_finished(folder, target)
+    log.write_text(whole, encoding="utf-8")
+    head = folder / train_head.HEAD
+    head.write_bytes((folder / "start" / "model.safetensors").read_bytes())
+    with pytest.raises(ValueError, match=r"is of another head"):
+        train_head.require_finished(folder, target)
+    head.unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no head/model\.safetensors"):
+        train_head.require_finished(folder, target)
+
+
 def test_quick_is_brief(tmp_path: Path) -> None:
     quick = build_protocol({}, {"profile": "quick"}, {"out": str(tmp_path)}).brief(1, 12)
     assert (quick.questions, quick.tau_questions, quick.new_tokens) == (1, 1, 12)

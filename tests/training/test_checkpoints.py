@@ -19,7 +19,9 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, left: int) -> None:
     save_checkpoint(tmp_path, STATE)
     assert load_checkpoint(tmp_path, {"rate": 1.0}) is not None
     (tmp_path / NAME).write_bytes((tmp_path / NAME).read_bytes()[:left])
-    with pytest.raises(ValueError, match=r"checkpoint\.pt is damaged \(cut short\?\): delete it to train from the start"):
+    with pytest.raises(
+        ValueError, match=r"checkpoint\.pt is damaged \(cut short\?\): delete it to train from the start"
+    ):
         load_checkpoint(tmp_path, {"rate": 1.0})
 
 
