@@ -19,6 +19,7 @@ from eagle_repro.cli.arguments import build_parser
 from eagle_repro.cli.values import parse_parameters
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments import speedup, texts
+from eagle_repro.measure import bench
 from eagle_repro.measure.records import RecordWriter
 from tests.reading import REPOSITORY
 
@@ -243,8 +244,7 @@ def test_tau_takes_question_sets(call: Call) -> None:
 def test_measure_writes_the_record_and_does_not_write_it_twice(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from eagle_repro.experiments.session import Session
-
+    monkeypatch.setattr(bench, "git_revision", lambda folder: "0" * 40)  # with changes that are not committed none fits
     words = ("measure", "speedup", "--pair", "tiny", "--profile", "smoke", "--out", tmp_path, "--json")
     few = (
         "-p",
@@ -262,10 +262,11 @@ def test_measure_writes_the_record_and_does_not_write_it_twice(
     assert code == 0 and "Speedup by question set" in out and "02_speedup.jsonl" in err
     assert {row["variant"] for row in last_line(out)["rows"]} == {"default", "small"}
     assert (tmp_path / "02_speedup.jsonl").exists()
-    monkeypatch.setattr(Session, "fits", lambda self, record: True)
-    monkeypatch.setattr(speedup, "measure", lambda *_: pytest.fail("it was measured again"))
+    monkeypatch.setattr(speedup, "measure", lambda *_: 1 / 0)
     code, _, err = call(*words, *few)
     assert code == 0 and "complete already" in err
+    code, _, err = call(*words, *few, "-p", "seed=1")
+    assert code == 2 and "division by zero" in err  # other conditions: it is measured
 
 
 def test_compare_tells_benches_apart(call: Call, tmp_path: Path) -> None:

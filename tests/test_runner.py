@@ -17,7 +17,7 @@ import nbformat
 import pytest
 
 from eagle_repro import runner
-from eagle_repro.experiments.session import Session
+from eagle_repro.measure.bench import REVISION_VARIABLE
 from eagle_repro.measure.records import completeness, partial_path, read_record
 from eagle_repro.present import notebook
 from eagle_repro.runner import Outcome, Plan, make_plan
@@ -29,11 +29,17 @@ MEASURE = """
 from pathlib import Path
 from eagle_repro.measure.records import RecordWriter
 path = Path(OVERRIDES["out"]) / "{name}.jsonl"
-with RecordWriter(path, bench={{}}, protocol={{"new_tokens": OVERRIDES.get("new_tokens", 192)}}) as writer:
+bench, protocol = globals().get("bench", {{}}), {{"new_tokens": OVERRIDES.get("new_tokens", 192)}}
+with RecordWriter(path, bench=bench, protocol=protocol) as writer:
     if not writer.has("a"):
         writer.write("a", {{"x": 1}})
     {more}
     writer.complete()
+"""
+# The bench that the experiment itself would write.
+BENCH = """
+from eagle_repro.experiments.session import open_session
+bench = open_session("02_speedup", {}, {}, OVERRIDES).bench()
 """
 CLOSE = 'print("{name}: complete, 1 runs")'
 Make = Callable[..., Path]
@@ -147,14 +153,14 @@ def test_a_record_that_was_begun_anew_and_not_finished_is_partial(make: Make, ru
 def test_what_is_complete_under_the_same_conditions_is_skipped(
     make: Make, run: Run, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(make())[0].state == "complete"
-    monkeypatch.setattr(Session, "fits", lambda self, record: True)
-    assert run(make())[0].state == "skipped" and "skipped" in told[-1]
-    monkeypatch.setattr(Session, "fits", lambda self, record: False)
-    assert run(make())[0].state == "complete"
-    monkeypatch.setattr(Session, "fits", lambda self, record: True)
-    assert run(make(), again=True)[0].state == "complete"
-    assert run(make(cell="print('a new cell')"))[0].state == "complete", "the output must be of this very notebook"
+    monkeypatch.setenv(REVISION_VARIABLE, "one")  # what changes that are not committed are of
+    assert run(make(cell=BENCH))[0].state == "complete"
+    assert run(make(cell=BENCH))[0].state == "skipped" and "skipped" in told[-1]
+    assert run(make(cell=BENCH), overrides={"seed": 1})[0].state == "complete", "it is of other conditions"
+    assert run(make(cell=BENCH), overrides={"seed": 1}, again=True)[0].state == "complete"
+    assert run(make(cell=BENCH), overrides={"seed": 1})[0].state == "skipped"
+    changed = make(cell=f"{BENCH}print('a new cell')")
+    assert run(changed, overrides={"seed": 1})[0].state == "complete", "the output must be of this very notebook"
 
 
 def test_what_was_cut_off_goes_on_unless_told_to_start_over(make: Make, run: Run, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pandas as pd
 from eagle_repro.api import Pair
 from eagle_repro.engine.head import load_head
 from eagle_repro.experiments.compared import alternated, write_compared
+from eagle_repro.experiments.given import WEIGHTS, head_folder
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.published import of_a_gpu
 from eagle_repro.experiments.rows import Item, Row, Way, domain_of
@@ -25,8 +26,8 @@ from eagle_repro.experiments.speedup import read_items
 from eagle_repro.experiments.tau import count_cycles
 from eagle_repro.measure import domain
 from eagle_repro.measure.bench import clocks
-from eagle_repro.measure.records import Record, RecordError, RecordWriter
-from eagle_repro.sources.paths import data_folder, sha256_of
+from eagle_repro.measure.records import Record, RecordWriter
+from eagle_repro.sources.paths import sha256_of
 from eagle_repro.training.heads import read_json
 
 NAME = "07_domain"
@@ -72,21 +73,6 @@ def shown(record: Record) -> Record:
     return of_a_gpu(record, lambda each: len(domain.present(each)))
 
 
-def head_folder(pair: str, name: str, heads: str | None) -> Path:
-    """Where a head lies: in the folder `heads` as NAME or as the output NAME of `train`, else among the committed ones.
-
-    Raises FileNotFoundError that says where it would be looked for.
-    """
-    given = Path(heads).expanduser() if heads else None
-    places = [given / name / "head", given / name] if given else []
-    places.append(data_folder() / "heads" / f"{pair}-{name}")
-    for place in places:
-        if (place / "config.json").is_file():
-            return place
-    beside = f" nor in {given.name}/" if given else "; heads=DIR would name a folder that has it"
-    raise FileNotFoundError(f"no {name} head for {pair} among the committed ones{beside}")
-
-
 def pair_with(pair: Pair, folder: Path) -> Pair:
     """The same target with the head of a folder. Raises FileNotFoundError or HeadMismatch."""
     head = load_head(folder, pair.target.embedding)
@@ -97,12 +83,10 @@ def _write_heads(
     writer: RecordWriter, pair: Pair, protocol: Protocol, known: Sequence[Mapping[str, Any]]
 ) -> dict[str, Pair]:
     """A row a head, and the pairs of those that are here, by name."""
-    before = {row["head"]: row.get("sha256") for row in known if row.get("what") == "head"}
+    before = {row["head"] for row in known if row.get("what") == "head"}
     pairs = {}
     for name in domain.HEADS:
         found, said = _open(pair, name, protocol.heads)
-        if name in before and before[name] != said.get("sha256"):
-            raise RecordError(f"head {name} is another one than when {NAME} was begun: start over (--again)")
         row: Row = {"what": "head", "head": name, "here": found is not None, **said}
         if found is not None:
             pairs[name] = found
@@ -119,7 +103,7 @@ def _open(pair: Pair, name: str, heads: str | None) -> tuple[Pair | None, Row]:
     except FileNotFoundError as error:
         return (pair, {"recipe": "its own"}) if name == OWN else (None, {"reason": str(error)})
     try:
-        return pair_with(pair, folder), {"sha256": sha256_of(folder / "model.safetensors"), **_training_of(folder)}
+        return pair_with(pair, folder), {"sha256": sha256_of(folder / WEIGHTS), **_training_of(folder)}
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         return None, {"reason": reason.replace(str(folder), folder.name)}  # no folder of this machine in a record

@@ -18,7 +18,7 @@ import pandas as pd
 
 from eagle_repro.api import Pair, load_pair, references, weights_size
 from eagle_repro.engine.devices import resolve_device, resolve_dtype, resolve_stack, target_devices
-from eagle_repro.experiments import find_experiment, guards, memory
+from eagle_repro.experiments import find_experiment, given, guards, memory
 from eagle_repro.experiments.protocol import Protocol, build_protocol
 from eagle_repro.experiments.timing_pairs import free_memory
 from eagle_repro.measure.bench import bench_sheet, identity
@@ -149,7 +149,8 @@ class Session:
         return self._sheet(device, dtype, resolve_stack(protocol.stack, device, split=split), {})
 
     def _sheet(self, device: Any, dtype: Any, stack: str, pair: Mapping[str, Any]) -> dict[str, Any]:
-        return bench_sheet(
+        *_, name = references(self.protocol.pair, self.protocol.target, self.protocol.head)
+        sheet = bench_sheet(
             device=device,
             dtype=dtype,
             stack=stack,
@@ -157,6 +158,7 @@ class Session:
             protocol=self.protocol.as_record(),
             question_sets={name: set_checksum(name) for name in self.protocol.sets},
         )
+        return sheet | given.contents(self.name, self.protocol, name)
 
 
 def open_session(

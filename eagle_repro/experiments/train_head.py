@@ -25,7 +25,7 @@ from eagle_repro.experiments.speedup import read_items
 from eagle_repro.experiments.tau import count_cycles
 from eagle_repro.measure import training
 from eagle_repro.measure.bench import clocks
-from eagle_repro.measure.records import Record, RecordWriter
+from eagle_repro.measure.records import Record, RecordError, RecordWriter
 from eagle_repro.sources.paths import sha256_of
 from eagle_repro.training.checkpoints import read_log
 from eagle_repro.training.fit import FitSettings, fit
@@ -50,8 +50,8 @@ QUICK_PAIR, QUICK_QUESTIONS, QUICK_TOKENS = "tiny", 1, 16
 def measure(session: Session, progress: Progress = silent) -> Record:
     """Fit a head and count its tokens a cycle by question set; what an earlier session has done is gone on from.
 
-    Raises NonFiniteLogits, FileNotFoundError for a named training that is not there or not finished, and ValueError
-    before any run for a prompt that does not fit max_length.
+    Raises NonFiniteLogits, FileNotFoundError for a named training that is not there or not finished, RecordError for
+    another one than the record was begun with, and ValueError before any run for a prompt that does not fit max_length.
     """
     if session.records_from:
         return session.record()
@@ -66,7 +66,9 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     if done:
         require_finished(done, pair.provenance["target"])
     with session.writer() as writer:
-        if not writer.has("fit"):
+        if writer.has("fit"):
+            _require_same(session, folder)
+        else:
             summary = read_json(done / "summary.json") if done else fit_head(pair, protocol, folder, progress)
             write_training(writer, folder, summary)
         texts = _texts(writer, pair, protocol, folder, items)
@@ -109,6 +111,13 @@ def _same_target(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two provenances are of one target, by what both say; revisions are told apart within a source alone."""
     names = ["sha256", "architecture", "parameters"] + ["revision"] * (one.get("source") == other.get("source"))
     return all(one[name] == other[name] for name in names if name in one and name in other)
+
+
+def _require_same(session: Session, folder: Path) -> None:
+    """Raise RecordError where the folder's head is not the one that the unfinished record was begun with."""
+    begun = next((row["head"]["sha256"] for row in session.partial_rows() if row["key"] == "fit"), None)
+    if not (folder / HEAD).is_file() or sha256_of(folder / HEAD) != begun:
+        raise RecordError(f"the head in {folder} is another one than when {NAME} was begun: start over (--again)")
 
 
 def write_training(writer: RecordWriter, folder: Path, summary: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ import pytest
 import torch
 
 from eagle_repro.api import Pair
-from eagle_repro.experiments import checked, published, tau
+from eagle_repro.experiments import checked, given, published, tau
 from eagle_repro.experiments import domain as experiment
 from eagle_repro.experiments.protocol import build_protocol
 from eagle_repro.experiments.rows import Item
 from eagle_repro.experiments.session import Session
-from eagle_repro.measure import domain
+from eagle_repro.measure import bench, domain
 from eagle_repro.measure.records import Record, RecordError, completeness
 from eagle_repro.training.heads import save_head
 
@@ -84,8 +85,8 @@ def test_a_head_says_what_it_was_trained_on_and_why_it_is_not_here(record: Recor
 
 def test_a_head_that_is_nowhere_is_looked_for_aloud(heads: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no general head for tiny among the committed ones nor in heads"):
-        experiment.head_folder("tiny", "general", str(heads))
-    assert experiment.head_folder("smollm2-135m", "code", None).name == "smollm2-135m-code"
+        given.head_folder("tiny", "general", str(heads))
+    assert given.head_folder("smollm2-135m", "code", None).name == "smollm2-135m-code"
 
 
 def test_a_run_that_was_cut_off_goes_on_and_knows_its_heads(
@@ -101,10 +102,24 @@ def test_a_run_that_was_cut_off_goes_on_and_knows_its_heads(
     with pytest.raises(KeyboardInterrupt):
         experiment.measure(begun, progress=stop_at_the_counts)
     assert completeness(begun.path) == "partial"
-    with pytest.raises(RecordError, match="head code is another one than when 07_domain was begun"):
+    with pytest.raises(RecordError, match=r"begun under other conditions \(bench\.heads\.code was .*, is None"):
         experiment.measure(session(tmp_path, trained, None))
     done = experiment.measure(session(tmp_path, trained, heads))
     assert done.complete and list(done.frame()["key"]) == list(record.frame()["key"])
+
+
+def test_a_record_of_other_heads_does_not_fit(
+    trained: Pair, heads: Path, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = record.header["bench"]["git"].removesuffix("+dirty")
+    monkeypatch.setattr(bench, "git_revision", lambda folder: revision)
+    known = Record({**record.header, "bench": {**record.header["bench"], "git": revision}}, [], None, record.path)
+    assert session(tmp_path, trained, heads).fits(known)
+    assert not session(tmp_path, trained, None).fits(known)
+    others = shutil.copytree(heads, tmp_path / "heads")
+    assert session(tmp_path, trained, others).fits(known)  # what counts is what is in it, not where it lies
+    save_head(trained.head, others / "no-code", {})
+    assert not session(tmp_path, trained, others).fits(known)
 
 
 def test_cycles_counted_side_by_side_are_those_of_each_text_alone(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from eagle_repro.api import Pair, load_pair
 from eagle_repro.experiments import train_head
 from eagle_repro.experiments.protocol import Protocol, build_protocol
 from eagle_repro.experiments.session import Session
-from eagle_repro.measure import training
-from eagle_repro.measure.records import Record, partial_path
+from eagle_repro.measure import bench, training
+from eagle_repro.measure.records import Record, RecordError, partial_path
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,36 @@ def test_a_killed_run_goes_on_where_it_stopped(tiny: Pair, protocol: Protocol, m
     assert partial_path(session.path).exists() and len(session.partial_rows()) == 3 + 4
     monkeypatch.setattr(train_head, "write_text", whole)
     monkeypatch.setattr(train_head, "fit_head", lambda *_: pytest.fail("fitted again"))
+    head = Path(protocol.out) / train_head.NAME / train_head.HEAD
+    trained = head.read_bytes()
+    head.write_bytes((head.parents[1] / "start" / "model.safetensors").read_bytes())
+    with pytest.raises(RecordError, match="is another one than when 10_train_head was begun: start over"):
+        measured(protocol, tiny)
+    head.write_bytes(trained)
     assert len(measured(protocol, tiny).rows) == 3 + 6 + 8
+
+
+def test_a_record_of_one_training_is_not_gone_on_with_or_shown_for_another(
+    tiny: Pair, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "git_revision", lambda folder: "0" * 40)
+    for seed, name in enumerate(("one", "other")):
+        train_head.fit_head(tiny, replace(protocol, seed=seed), tmp_path / name)
+    shutil.copytree(tmp_path / "one", tmp_path / "moved")
+
+    def session(name: str | None) -> Session:
+        return Session(train_head.NAME, replace(protocol, training=name and str(tmp_path / name)), tiny)
+
+    whole = train_head.write_text
+    monkeypatch.setattr(train_head, "write_text", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        train_head.measure(session("one"))
+    monkeypatch.setattr(train_head, "write_text", whole)
+    for another in ("other", None):
+        with pytest.raises(RecordError, match=r"begun under other conditions \(bench\.training\."):
+            train_head.measure(session(another))
+    record = train_head.measure(session("moved"))
+    assert [session(name).fits(record) for name in ("one", "moved", "other", None)] == [True, True, False, False]
 
 
 def test_a_training_that_train_has_finished_is_measured_as_it_is(
