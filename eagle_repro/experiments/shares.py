@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -43,6 +45,7 @@ OPTIONS = (
     "--mixed_precision", "no", "--dynamo_backend", "no",
 )  # fmt: skip
 FREE_PORT = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}  # the same for notebook_launcher
+PATIENCE_S = 40  # PyTorch's launcher gives its processes 30 s before it kills them
 Settings = dict[str, Any]
 #: Starts processes that each do `measure_share`: (experiment, settings, processes, threads of each).
 Launch = Callable[[str, Settings, int, int], None]
@@ -136,16 +139,66 @@ def discard(session: Session) -> None:
 
 
 def launch_processes(name: str, settings: Settings, processes: int, threads: int) -> None:
-    """Run `measure_share` in processes that accelerate starts. Raises RuntimeError with what stopped one."""
+    """Run `measure_share` in processes that accelerate starts, which end with this one's call or with a SIGTERM.
+
+    Raises RuntimeError with what stopped one.
+    """
     given = json.dumps([name, settings, threads])
     command = [sys.executable, "-m", "accelerate.commands.launch", *OPTIONS, "--num_processes", str(processes)]
     paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run([*command, "-m", __name__, given], env=environment, capture_output=True, check=False)
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").split("\n")
+    code, said_by_all = _run_to_the_end([*command, "-m", __name__, given], environment)
+    if code:
+        lines = said_by_all.decode("utf-8", "replace").split("\n")
         said = [line.removeprefix(SAID) for line in lines if line.startswith(SAID)]
         raise RuntimeError(f"{said[0] if said else 'a process ended early'} (what was measured is kept)")
+
+
+def _run_to_the_end(command: list[str], environment: Mapping[str, str]) -> tuple[int, bytes]:
+    """Exit code and stderr of a command in a process group of its own, of which nothing is left when this returns or
+    raises: a SIGTERM is made an exit, so that it does too."""
+    none, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with (
+        _exit_on_sigterm(),
+        subprocess.Popen(
+            command, env=environment, stdin=none, stdout=none, stderr=pipe, start_new_session=True
+        ) as process,
+    ):
+        try:
+            _, said = process.communicate()
+        finally:
+            _end(process)
+    return process.returncode, said
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a launcher and what it started: asked first, for it has put its processes into sessions of their own, which
+    it alone knows and ends."""
+    with suppress(subprocess.TimeoutExpired):
+        process.terminate()
+        process.wait(PATIENCE_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Make the first SIGTERM a SystemExit, which passes through `finally`. Only the main thread may; in another nothing
+    changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> NoReturn:
+        signal.signal(number, signal.SIG_IGN)  # whoever repeats it must not stop the end
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def launch_in_notebook(name: str, settings: Settings, processes: int, threads: int) -> None:

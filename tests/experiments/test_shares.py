@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,75 @@ def test_what_stops_a_process_is_told_in_one_line(tmp_path: Path) -> None:
     done = launched(tmp_path, "measure", "02_speedup", "--procs", "2", "-p", "max_length=8")
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert "do not fit max_length=8" in done.stderr and "what was measured is kept" in done.stderr
+
+
+STARTS_ANOTHER = """
+import os, signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+signal.signal(signal.SIGTERM, lambda *_: (child.kill(), child.wait(), os._exit(1)))
+print(child.pid, os.getpid(), file=open(sys.argv[1] + ".part", "w"), flush=True)
+os.rename(sys.argv[1] + ".part", sys.argv[1])
+time.sleep(300)
+"""
+PARENT = """
+import os, sys
+from eagle_repro.experiments import shares
+shares._run_to_the_end([sys.executable, "-c", *sys.argv[1:]], os.environ)
+"""
+
+
+def running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"it took longer than {seconds} s"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_was_started_ends_with_the_one_that_started_it(tmp_path: Path, number: int) -> None:
+    """A launcher, as PyTorch's, has its processes in sessions of their own and ends them when it is asked to end."""
+    told = tmp_path / "pids"
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    words = [sys.executable, "-c", PARENT, STARTS_ANOTHER, str(told)]
+    with subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL) as parent:
+        wait_for(told.exists)
+        started = [int(pid) for pid in told.read_text(encoding="utf-8").split()]
+        assert all(map(running, started))
+        parent.send_signal(number)
+        assert parent.wait(timeout=60) != 0
+    wait_for(lambda: not any(map(running, started)), seconds=5)
+
+
+def test_a_sigterm_is_as_it_was_before(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    code, said = shares._run_to_the_end([sys.executable, "-c", "import sys; sys.exit('gone')"], os.environ)
+    assert (code, said) == (1, b"gone\n") and signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.slow
+def test_a_sigterm_ends_the_processes_of_accelerate(tmp_path: Path) -> None:
+    words = ["measure", "02_speedup", "--procs", "2", "--profile", "smoke", "--out", str(tmp_path)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen([sys.executable, "-m", "eagle_repro", *words], env=environment) as parent:
+        wait_for(lambda: len(list((tmp_path / shares.FOLDER).glob("*/*.partial"))) == 2)
+        parent.terminate()
+        assert parent.wait(timeout=90) == 128 + signal.SIGTERM
+    named = str(tmp_path).encode()
+    wait_for(lambda: not any(named in words_of(pid) for pid in Path("/proc").glob("[0-9]*")), seconds=5)
+
+
+def words_of(process: Path) -> bytes:
+    """The command line of a process, empty where it has gone."""
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 IN_NOTEBOOK = """
