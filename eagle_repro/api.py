@@ -95,14 +95,16 @@ def load_pair(
 
 def references(name: str | None, target: str | None, head: str | None) -> tuple[WeightRef | str, WeightRef | str, str]:
     """Target, head and the name of a pair as `load_pair` takes it. Raises ValueError unless it is named one way."""
-    if name is not None and target is None and head is None:
+    if name is not None and target is None:
         spec = find_pair(name)
-        return spec.target, spec.head, spec.name
+        return spec.target, head or spec.head, f"{spec.name} + {Path(head).name}" if head else spec.name
     if name is None and target is not None and head is not None:
         return target, head, f"{Path(target).name} + {Path(head).name}"
+    given = {"a pair": name, "a target": target, "a head": head}
+    said = ", ".join(f"{what} ({value})" for what, value in given.items() if value is not None) or "nothing"
     raise ValueError(
-        "give the name of a pair, or both target= and head=; "
-        f"got name={name!r}, target={target!r}, head={head!r}. Known pairs: {', '.join(PAIRS)}"
+        "a pair is a name, a name and another head for its target, or a target and a head; "
+        f"{said} was given. Known pairs: {', '.join(PAIRS)}"
     )
 
 
