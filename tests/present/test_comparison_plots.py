@@ -78,6 +78,12 @@ def test_titles_follow_the_record(draw: Callable[..., Picture], write: Write) ->
     assert draw("one pair").finding.startswith("In domain qwen3-1.7b gives 4.4 tokens a pass and ")
 
 
+def test_a_pair_without_questions_in_domain_has_its_title(write: Write) -> None:
+    outside = [row for row in rows.pair_rows() if row["pair"] == "qwen3-1.7b" and row.get("domain") != "in"]
+    finding = size_plots.pairs(write("05_target_size", outside, {})).finding
+    assert finding.startswith("Out of domain qwen3-1.7b gives 2.5 tokens a pass")
+
+
 def test_a_falling_gain_is_called_falling(write: Write) -> None:
     slower = [
         row | {"seconds": row["seconds"] * (3 if row["shape"] == "qwen3-32b" and row["phase"] != "plain" else 1)}
