@@ -85,7 +85,7 @@ def test_help_waits_for_no_library() -> None:
         (["generate", "--pair", "tiny", "--prompt", "a", "--temperature", "-1"], "temperature must be 0"),
         (["generate", "--pair", "tiny", "--prompt", "", "--raw"], "the prompt is empty"),
         (["generate", "--pair", "tiny", "--prompt-file", "nowhere.txt"], "nowhere.txt: no such file"),
-        (["generate", "--target", "a/b", "--prompt", "a"], "both target= and head="),
+        (["generate", "--target", "a/b", "--prompt", "a"], "a pair is a name"),
         (["tau", "--pair", "tiny", "--sets", "poems"], "unknown question set 'poems'"),
         (["tau", "--pair", "tiny", "--prompts", "nowhere.json"], "nowhere.json: no such file"),
         (["measure", "77", "--pair", "tiny"], "unknown experiment '77'"),

@@ -53,14 +53,14 @@ SECOND_TREE = {
 class Protocol:
     """Settings of a run; `build_protocol` checks them.
 
-    pair, pair and another head, or target and head (hub ids, Kaggle handles, folders); sets: question sets, `questions`
-    of each; new_tokens are written by every run, `repeats` times; total_tokens, depth, top_k: the default tree; baselines: methods that
-    the speedup is taken against; instrument_cycles: about how many cycles a set and tree are taken apart by phase;
-    sampled_questions: Russian questions that are also run at `temperature`; sweep_questions: of each set, those that
-    tree shapes are measured on end to end; tau_questions: at most so many of each set have their cycles counted, side
-    by side, where that is all that is asked; heads: a folder with heads by name, for 07_domain; training: the folder of
-    a finished `train`, for 10_train_head; records: a folder with records measured elsewhere, or the name of one under
-    results/; out: the folder that records are written to.
+    pair, pair and another head, or target and head (hub ids, Kaggle handles, folders); sets: question sets,
+    `questions` of each; new_tokens are written by every run, `repeats` times; total_tokens, depth, top_k: the
+    default tree; baselines: methods that the speedup is taken against; instrument_cycles: about how many cycles a
+    set and tree are taken apart by phase; sampled_questions: Russian questions that are also run at `temperature`;
+    sweep_questions: of each set, those that tree shapes are measured on end to end; tau_questions: at most so many
+    of each set have their cycles counted, side by side, where that is all that is asked; heads: a folder with heads
+    by name, for 07_domain; training: the folder of a finished `train`, for 10_train_head; records: a folder with
+    records measured elsewhere, or the name of one under results/; out: the folder that records are written to.
     """
 
     profile: str

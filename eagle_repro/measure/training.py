@@ -98,10 +98,9 @@ def against_own(record: Record) -> pd.DataFrame:
         if not len(own.cycles):
             continue
         effect = difference(trained.tau, own.tau, own, record.path.stem, ("trained", OWN))
-        found = effect.estimate
         row: dict[str, Any] = {"group": group, "domain": domain, "questions": len(own.cycles)}
-        row |= {"tau_own": effect.right[1], "tau_trained": effect.left[1], "gain": found.value}
-        out.append(row | {"gain_low": found.low, "gain_high": found.high, "verdict": effect.verdict})
+        row |= {"tau_own": effect.right[1], "tau_trained": effect.left[1]}
+        out.append(row | columns("gain", effect.estimate) | {"verdict": effect.verdict})
     return pd.DataFrame(out)
 
 

@@ -27,17 +27,15 @@ def taus(record: Record) -> Table:
 
 def against_own(record: Record) -> Table:
     """The trained head beside the pair's own, over all questions, by set."""
-    rows = [
-        row | {"difference": f"{row['gain']:+.2f} {interval(row['gain_low'], row['gain_high'])}"}
-        for row in training.against_own(record).to_dict("records")
-    ]
+    rows = [row | spans(row, "gain") for row in training.against_own(record).to_dict("records")]
     columns = (
         Column("group", "set"),
         Column("domain", "domain"),
         Column("questions", "questions", right=True),
         Column("tau_own", "the pair's own head", fixed(2), right=True),
         Column("tau_trained", "the trained head", fixed(2), right=True),
-        Column("difference", "difference", right=True),
+        Column("gain", "difference", "{:+.2f}".format, right=True),
+        Column("gain_span", "", right=True),
     )
     means, git = training.mean_of_eagle_sets(record), record.header["bench"].get("git")
     notes = ["tau: tokens a cycle, bonus token included. Difference: paired by question, brackets: 95% bootstrap."]
