@@ -65,7 +65,11 @@ class SlotCache:
 
     def write(self, layer: int, both: Tensor) -> tuple[Tensor, Tensor]:
         """update() with keys and values in one tensor (B, n, 2, kv_heads, head_dim)."""
-        self.kv[layer].permute(1, 2, 0, 3, 4)[self.rows, self.slots] = both
+        store(self.kv[layer], self.rows, self.slots, both)
+        return self.read(layer)
+
+    def read(self, layer: int) -> tuple[Tensor, Tensor]:
+        """What the pass reads of a layer: keys and values (B, kv_heads, span, head_dim)."""
         keys, values = self.kv[layer, :, :, : self.span].transpose(2, 3)
         return keys, values
 
@@ -96,10 +100,15 @@ class SlotCache:
         self.kv[:, :, self.rows, destination.clamp(max=last)] = moved
 
 
-def prefix_mask(length: Tensor, span: int, dtype: torch.dtype) -> Tensor:
-    """Additive mask (B, 1, span): slots below length (B,) are seen."""
-    behind = torch.arange(span, device=length.device) >= length.view(-1, 1, 1)
-    return behind.to(dtype) * torch.finfo(dtype).min
+def store(kv: Tensor, rows: Tensor, slots: Tensor, both: Tensor) -> None:
+    """Write `both`, keys and values (B, n, 2, kv_heads, d), to slots (B, n) of one layer (2, B, slots, kv_heads, d)."""
+    kv.permute(1, 2, 0, 3, 4)[rows, slots] = both
+
+
+def prefix_mask(lengths: Tensor, span: int, dtype: torch.dtype) -> Tensor:
+    """Additive mask (B, n, span): each query sees the slots below its own of lengths (B, n)."""
+    behind = torch.arange(span, device=lengths.device) >= lengths.unsqueeze(-1)
+    return behind.to(dtype).mul_(torch.finfo(dtype).min)
 
 
 def visibility(length: Tensor, block: Tensor, span: int, dtype: torch.dtype) -> Tensor:
@@ -112,7 +121,7 @@ def visibility(length: Tensor, block: Tensor, span: int, dtype: torch.dtype) -> 
     index = offset.clamp(0, newest - 1).unsqueeze(1).expand(-1, queries, -1)
     seen = block.expand(length.shape[0], -1, -1).gather(2, index) & (offset < newest).unsqueeze(1)
     seen = seen | (offset < 0).unsqueeze(1)
-    return ((~seen).to(dtype) * torch.finfo(dtype).min).unsqueeze(1)
+    return (~seen).to(dtype).mul_(torch.finfo(dtype).min).unsqueeze(1)
 
 
 def fold_mask(mask: Tensor, groups: int) -> Tensor:
@@ -120,27 +129,44 @@ def fold_mask(mask: Tensor, groups: int) -> Tensor:
     return mask if groups == 1 else mask.repeat(1, 1, groups, 1)
 
 
+def fold(query: Tensor, kv_heads: int) -> Tensor:
+    """Queries (B, n, heads, d) with those that share a key/value head in one axis: (B, kv_heads, groups * n, d)."""
+    return query.unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3)
+
+
+def unfold(out: Tensor, groups: int) -> Tensor:
+    """Outputs (B, kv_heads, groups * n, d) by token and head: (B, n, heads * d)."""
+    return out.unflatten(2, (groups, -1)).permute(0, 3, 1, 2, 4).flatten(2)
+
+
+def folded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Attention of folded queries (B, kv_heads, folded, d) over key, value (B, kv_heads, span, d) -> like the queries.
+
+    mask: from fold_mask, (B, 1, folded, span). Raises ValueError for any other: without it this would silently look at
+    every slot.
+    """
+    batch, kv_heads, folded, _ = query.shape
+    expected = (batch, 1, folded, key.shape[2])
+    if mask is None or tuple(mask.shape) != expected:
+        given = None if mask is None else tuple(mask.shape)
+        raise ValueError(f"tree attention needs a mask of shape {expected}, got {given}")
+    if batch > 1:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+    # Of one text the heads go as rows: what comes out then lies head by head, and one token's need not be reordered.
+    query, key, value = (each.transpose(0, 1) for each in (query, key, value))
+    mask = mask.expand(kv_heads, -1, -1, -1)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale).transpose(0, 1)
+
+
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Attention of query (B, heads, n, d) over key, value (B, kv_heads, span, d) -> (B, n, heads, d).
 
     Query heads that share a key/value head are folded into the query axis, so keys and values are never repeated.
-    mask: from fold_mask, (B, 1, heads / kv_heads * n, span). Raises ValueError for any other: without it this would
-    silently look at every slot.
+    mask: from fold_mask, (B, 1, heads / kv_heads * n, span); any other raises ValueError.
     """
-    batch, heads, tokens, head_dim = query.shape
-    kv_heads, span = key.shape[1], key.shape[2]
-    folded = heads // kv_heads * tokens
-    if mask is None or tuple(mask.shape) != (batch, 1, folded, span):
-        given = None if mask is None else tuple(mask.shape)
-        raise ValueError(f"tree attention needs a mask of shape {(batch, 1, folded, span)}, got {given}")
-    query = query.reshape(batch, kv_heads, folded, head_dim)
-    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
-    return out.reshape(batch, heads, tokens, head_dim).transpose(1, 2)
-
-
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """grouped_attention of query (B, n, heads, d)."""
-    return grouped_attention(query.transpose(1, 2), key, value, mask, scale)
+    kv_heads, head_dim = key.shape[1], key.shape[3]
+    out = folded_attention(fold(query.transpose(1, 2), kv_heads), key, value, mask, scale)
+    return unfold(out, query.shape[1] // kv_heads).unflatten(2, (-1, head_dim))
 
 
 def _hf_tree_attention(
