@@ -8,16 +8,18 @@ row of -inf becomes NaN.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
 
 TREE_ATTENTION = "eagle_repro_tree"
+OF_ONE_TEXT = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class SlotCache:
@@ -130,43 +132,46 @@ def fold_mask(mask: Tensor, groups: int) -> Tensor:
 
 
 def fold(query: Tensor, kv_heads: int) -> Tensor:
-    """Queries (B, n, heads, d) with those that share a key/value head in one axis: (B, kv_heads, groups * n, d)."""
-    return query.unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3)
-
-
-def unfold(out: Tensor, groups: int) -> Tensor:
-    """Outputs (B, kv_heads, groups * n, d) by token and head: (B, n, heads * d)."""
-    return out.unflatten(2, (groups, -1)).permute(0, 3, 1, 2, 4).flatten(2)
+    """Queries (B, n, heads, d) beside those that share their key/value head: (B, kv_heads, groups, n, d)."""
+    return query.unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4)
 
 
 def folded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """Attention of folded queries (B, kv_heads, folded, d) over key, value (B, kv_heads, span, d) -> like the queries.
+    """Attention of queries from fold() over key, value (B, kv_heads, span, d): (B, n, kv_heads, groups, d), a view.
 
-    mask: from fold_mask, (B, 1, folded, span). Raises ValueError for any other: without it this would silently look at
-    every slot.
+    mask: from fold_mask; of a single text also (1, 1, n, span), which is faster. Any other raises ValueError: without
+    it this would silently look at every slot.
     """
-    batch, kv_heads, folded, _ = query.shape
-    expected = (batch, 1, folded, key.shape[2])
+    batch, _, groups, tokens, _ = query.shape
+    if mask is not None and batch == 1 and tuple(mask.shape) == (1, 1, tokens, key.shape[2]):
+        return _of_one_text(query, key, value, mask, scale)
+    expected = (batch, 1, groups * tokens, key.shape[2])
     if mask is None or tuple(mask.shape) != expected:
         given = None if mask is None else tuple(mask.shape)
         raise ValueError(f"tree attention needs a mask of shape {expected}, got {given}")
-    if batch > 1:
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
-    # Of one text the heads go as rows: what comes out then lies head by head, and one token's need not be reordered.
-    query, key, value = (each.transpose(0, 1) for each in (query, key, value))
-    mask = mask.expand(kv_heads, -1, -1, -1)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale).transpose(0, 1)
+    # Heads that share keys and values go into the query axis, so that keys and values are never repeated.
+    out = F.scaled_dot_product_attention(query.flatten(2, 3), key, value, attn_mask=mask, scale=scale)
+    return out.unflatten(2, (groups, tokens)).permute(0, 3, 1, 2, 4)
+
+
+def _of_one_text(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """folded_attention() that copies nothing: key/value heads go as rows, and the heads of a row read the same memory.
+
+    Of the kernels for a GPU the memory-efficient one is known to take that.
+    """
+    groups = query.shape[2]
+    key, value = (each.transpose(0, 1).expand(-1, groups, -1, -1) for each in (key, value))
+    with sdpa_kernel(OF_ONE_TEXT) if query.is_cuda else nullcontext():
+        out = F.scaled_dot_product_attention(query[0], key, value, attn_mask=mask, scale=scale)
+    return out.permute(2, 0, 1, 3).unsqueeze(0)
 
 
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Attention of query (B, heads, n, d) over key, value (B, kv_heads, span, d) -> (B, n, heads, d).
 
-    Query heads that share a key/value head are folded into the query axis, so keys and values are never repeated.
-    mask: from fold_mask, (B, 1, heads / kv_heads * n, span); any other raises ValueError.
+    mask: from fold_mask with heads / kv_heads groups, (B, 1, heads / kv_heads * n, span); any other raises ValueError.
     """
-    kv_heads, head_dim = key.shape[1], key.shape[3]
-    out = folded_attention(fold(query.transpose(1, 2), kv_heads), key, value, mask, scale)
-    return unfold(out, query.shape[1] // kv_heads).unflatten(2, (-1, head_dim))
+    return folded_attention(fold(query.transpose(1, 2), key.shape[1]), key, value, mask, scale).flatten(2, 3)
 
 
 def _hf_tree_attention(

@@ -42,17 +42,25 @@ class Compilable(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if not _inside.get():
             return self.plain(*args, **kwargs)
+        from torch._dynamo.exc import TorchDynamoException  # slow to load, and only needed here
+
         given: list[Any] = [regular(each) if isinstance(each, Tensor) else each for each in args]
         for place, sizes in self.axes:
             if isinstance(given[place], Tensor):  # where an axis has size 1, torch compiles for just that
                 torch._dynamo.maybe_mark_dynamic(given[place], sizes)
-        return self.form(*given, **kwargs)
+        try:
+            return self.form(*given, **kwargs)
+        except TorchDynamoException as error:  # whatever goes wrong while torch makes code, in many lines
+            reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+            raise RuntimeError(
+                f'torch.compile cannot make code of {self.plain.__name__} here ({reason}): use stack="graph"'
+            ) from error
 
     @cached_property
     def form(self) -> Callable[P, R]:
         """The compiled form; torch compiles it at its first call of a kind."""
         compiled: Any = torch.compile(self.plain, fullgraph=True, dynamic=False, options=dict(OPTIONS))
-        return compiled  # type: ignore[no-any-return]
+        return compiled
 
 
 def compilable(**axes: tuple[int, ...]) -> Callable[[Callable[P, R]], Compilable[P, R]]:

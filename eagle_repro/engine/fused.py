@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from eagle_repro.engine.attention import SlotCache, fold, fold_mask, folded_attention, store, unfold
+from eagle_repro.engine.attention import SlotCache, fold, fold_mask, folded_attention, store
 from eagle_repro.engine.compiled import compilable
 
 AT_ONCE = 64  # tokens up to which the rotary tables of all layers are made in one kernel; more would take memory
@@ -43,9 +43,10 @@ class FusedDecoder:
     ) -> tuple[Tensor, Tensor | None]:
         """Last hidden states (B, n, H) and the inputs of the tapped layers (B, n, taps * H).
 
-        tokens, positions (B, n); mask folded, (B, 1, heads / kv_heads * n, span); cache set with at().
+        tokens, positions (B, n); mask (B, 1, n, span) additive; cache set with at().
         """
         batch, count = tokens.shape
+        mask = self.layers[0].folded(mask)
         embedded = rows_of(self.embedding, tokens)
         x, more = embedded.flatten(0, 1), None  # (B * n, H)
         cos, sin = self.rotary(embedded, positions)
@@ -99,7 +100,7 @@ class FusedHead:
 
     def __call__(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
         x, query = enter_head(self, hidden, tokens, positions, self.tables, cache.kv[0], cache.rows, cache.slots)
-        out = self.layer.attend(query, fold_mask(mask, self.layer.groups), cache, 0)
+        out = self.layer.attend(query, self.layer.folded(mask), cache, 0)
         x, more = leave(self.layer, x, out)
         return (x if more is None else x + more).view(*tokens.shape, -1)
 
@@ -149,19 +150,21 @@ class _Layer:
         tables (2, B, n, heads + 2 kv_heads, d).
         """
         joined = product(x, self.qkv, self.bias).view(tables.shape[1:])  # (B, n, heads + 2 kv_heads, d)
-        # Written head by head, so that the queries of one head lie together; compiled, fold() below does it.
-        room = None if torch.compiler.is_compiling() else _by_head_room(joined)
         if self.norms is None:
-            joined = turned(joined, tables, room)
+            joined = turned(joined, tables)
         else:  # the norm of the values is not theirs
             normed = turned(F.rms_norm(joined, joined.shape[-1:], eps=self.eps), tables)
-            joined = torch.where(self.rotated, normed, joined, out=room)
+            joined = torch.where(self.rotated, normed, joined)
         query, both = joined.split((self.heads, 2 * self.kv_heads), dim=2)
         store(kv, rows, slots, both.unflatten(2, (2, self.kv_heads)))
         return fold(query, self.kv_heads)
 
+    def folded(self, mask: Tensor) -> Tensor:
+        """The mask that attend() takes: of one text the mask itself, else repeated for heads that share keys."""
+        return mask if len(mask) == 1 else fold_mask(mask, self.groups)
+
     def attend(self, query: Tensor, mask: Tensor, cache: SlotCache, number: int) -> Tensor:
-        """Attention of folded queries to what the pass reads of this layer, the cache's layer `number`; folded."""
+        """folded_attention() to what the pass reads of this layer, the cache's layer `number`."""
         return folded_attention(query, *cache.read(number), mask, self.scale)
 
 
@@ -203,10 +206,10 @@ def enter_head(
     return x if torch.compiler.is_compiling() else x.clone(), query
 
 
-@compilable(x=(0,), out=(0, 2))
+@compilable(x=(0,), out=(0, 1))
 def leave(layer: _Layer, x: Tensor, out: Tensor) -> tuple[Tensor, Tensor | None]:
-    """x with the attention's folded outputs and the layer's MLP; what of it is still to be added."""
-    out = unfold(out, layer.groups).flatten(0, 1)
+    """x with the attention's outputs (B, n, kv_heads, groups, d) and the MLP; what of it is still to be added."""
+    out = out.flatten(2).flatten(0, 1)
     if not torch.compiler.is_compiling():
         x.addmm_(out, layer.out.t())
         gate, up = torch.matmul(layer.mlp_norm(x), layer.gate_up)  # one product, so that both halves lie in a row
@@ -234,25 +237,16 @@ def rows_of(table: Tensor, ids: Tensor) -> Tensor:
     return table.gather(0, ids.reshape(-1, 1).expand(-1, table.shape[1])).view(*ids.shape, -1)
 
 
-def _by_head_room(x: Tensor) -> Tensor:
-    """An empty tensor like x (B, n, heads, d), whose tokens of one head lie together."""
-    batch, tokens, heads, head_dim = x.shape
-    return x.new_empty(batch, heads, tokens, head_dim).transpose(1, 2)
-
-
 def signed(sin: Tensor) -> Tensor:
     """Sines (..., d) for x * cos + roll(x) * sin: the half whose partner comes in with a minus carries it."""
     half = sin.shape[-1] // 2
     return torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
 
 
-def turned(x: Tensor, tables: Tensor, room: Tensor | None = None) -> Tensor:
-    """Rotary positions on x (B, n, heads, d), halves convention; tables: cos and signed sin, (2, B, n, heads, d).
-
-    room: what to write them to, if not to a new tensor.
-    """
+def turned(x: Tensor, tables: Tensor) -> Tensor:
+    """Rotary positions on x (B, n, heads, d), halves convention; tables: cos and signed sin, (2, B, n, heads, d)."""
     cos, sin = tables
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin, out=room)
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
 def join(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:

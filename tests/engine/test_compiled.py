@@ -69,6 +69,24 @@ def test_outside_the_block_nothing_is_compiled() -> None:
     assert form(torch.ones(3)) is False and "form" not in vars(form)
 
 
+def test_code_that_cannot_be_made_is_one_line_that_names_another_stack() -> None:
+    @torch.compiler.disable
+    def apart(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @compilable(x=(0,))
+    def odd(x: torch.Tensor) -> torch.Tensor:
+        return apart(x)  # would cut the code in two
+
+    assert odd(torch.ones(3)).tolist() == [2.0] * 3
+    with (
+        compiling(),
+        pytest.raises(RuntimeError, match=r'cannot make code of odd here \(.*\): use stack="graph"$') as told,
+    ):
+        odd(torch.ones(3))
+    assert "\n" not in str(told.value)
+
+
 @pytest.mark.slow
 @torch.inference_mode()
 @pytest.mark.parametrize("count", [1, 5], ids=["one", "several"])
@@ -82,7 +100,7 @@ def test_compiled_layers_give_what_plain_ones_give(architecture: str, count: int
     positions = torch.arange(9, 9 + count).unsqueeze(0)
     cos, sin = target.fused.rotary(x.unsqueeze(0), positions)
     tables = list(zip(range(2), target.fused._tables(torch.stack((cos, fused.signed(sin)))), strict=False))[1][1]
-    mask = torch.zeros(1, 1, 2 * count, span)
+    mask = torch.zeros(1, 1, count, span)
 
     def passed(whole: bool) -> list[torch.Tensor]:
         cache = target.cache(1, 128).at(positions, span)
