@@ -21,6 +21,7 @@ from eagle_repro.engine.stacks import Eager, make_stack
 from eagle_repro.engine.target import Target, UnsupportedTarget
 from eagle_repro.measure.roofline import weight_bytes
 from eagle_repro.measure.timing import clock
+from eagle_repro.sources.complete import weights_sha256
 from eagle_repro.sources.pairs import PAIRS, WeightRef, find_pair
 from eagle_repro.sources.resolve import Resolved, half_bytes, resolve
 
@@ -95,14 +96,16 @@ def load_pair(
 
 def references(name: str | None, target: str | None, head: str | None) -> tuple[WeightRef | str, WeightRef | str, str]:
     """Target, head and the name of a pair as `load_pair` takes it. Raises ValueError unless it is named one way."""
-    if name is not None and target is None and head is None:
+    if name is not None and target is None:
         spec = find_pair(name)
-        return spec.target, spec.head, spec.name
+        return spec.target, head or spec.head, f"{spec.name} + {Path(head).name}" if head else spec.name
     if name is None and target is not None and head is not None:
         return target, head, f"{Path(target).name} + {Path(head).name}"
+    given = {"a pair": name, "a target": target, "a head": head}
+    said = ", ".join(f"{what} ({value})" for what, value in given.items() if value is not None) or "nothing"
     raise ValueError(
-        "give the name of a pair, or both target= and head=; "
-        f"got name={name!r}, target={target!r}, head={head!r}. Known pairs: {', '.join(PAIRS)}"
+        "a pair is a name, a name and another head for its target, or a target and a head; "
+        f"{said} was given. Known pairs: {', '.join(PAIRS)}"
     )
 
 
@@ -151,6 +154,7 @@ def _provenance(
         | {
             "source": found_target.source,
             "revision": found_target.revision,
+            **_contents(found_target),
             "architecture": type(target.model).__name__,
             "parameters": sum(p.numel() for p in parameters),
             "weight_bytes": weight_bytes(target.model),
@@ -158,12 +162,18 @@ def _provenance(
         "head": {
             "source": found_head.source,
             "revision": found_head.revision,
+            **_contents(found_head),
             "parameters": sum(p.numel() for p in own),
             "weight_bytes": sum(p.numel() * p.element_size() for p in own),
             "draft_vocabulary": head.config.draft_vocabulary,
             "rope_theta": head.config.rope_theta,
         },
     }
+
+
+def _contents(found: Resolved) -> dict[str, str]:
+    """What tells weights without a revision from others that bear their name."""
+    return {"sha256": weights_sha256(found.folder)} if found.revision is None else {}
 
 
 @overload

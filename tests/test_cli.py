@@ -144,7 +144,7 @@ def test_an_interrupt_is_one_line_and_code_130(call: Call, monkeypatch: pytest.M
 
     monkeypatch.setattr(verbs, "load", interrupted)
     code, _, err = call("generate", "--pair", "tiny", "--prompt", "a")
-    assert code == 130 and len(err.splitlines()) == 1
+    assert code == 130 and len(err.splitlines()) == 1 and "goes on from what was finished" in err
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
@@ -185,6 +185,8 @@ def test_generate_writes_with_every_method(call: Call, method: str, tmp_path: Pa
     code, out, _ = call(*words, "--max-new-tokens", 5, "--stop", "never", "--json")
     assert code == 0 and len(last_line(out)["ids"]) == 5
     assert "verdict" not in last_line(out)
+    [run] = last_line(out)["runs"]
+    assert run["identical"] is None  # nothing was written beside it: a "yes" would be a claim that nobody checked
 
 
 def test_generate_samples_by_its_seed(call: Call) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
+from eagle_repro.cli.arguments import build_parser
 from tests.reading import REPOSITORY
 
 # A Python that only notes what it was asked for; its environments hold a copy of it.
@@ -109,3 +113,14 @@ def test_another_index_is_used_for_torch_alone(checkout: Path) -> None:
     assert len(installs) == 2
     assert installs[0].endswith("--no-deps --index-url https://example.org/cpu torch")
     assert "--index-url" not in installs[1]
+
+
+def test_what_the_workflow_calls_is_there() -> None:
+    """A fork's first push runs these lines; a target or an option that was renamed would fail only there."""
+    workflow = yaml.safe_load((REPOSITORY / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    lines = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    targets = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    called = {shlex.split(line)[1] for line in lines if line.startswith("make ")}
+    assert called == {"install", "reproduce", "test"} and called <= targets
+    verbs = [shlex.split(line)[3:] for line in lines if line.startswith(".venv/bin/python -m eagle_repro ")]
+    assert [build_parser().parse_args(words).profile for words in verbs] == ["smoke"]

@@ -38,6 +38,7 @@ def test_it_writes_a_head_and_ends_with_one_json_line(tmp_path: Path, capsys: py
     assert document["steps"] == 3 and document["corpus"]["answer_tokens"] >= 300
     assert set(document["tau"]) == {"before", "after"} and document["tau"]["after"] >= 1
     assert "training needs about" in said.err
+    assert f"held-out tau {document['tau']['before']:.2f} before, {document['tau']['after']:.2f} after\n" in said.out
     for name in ("model.safetensors", "config.json", "PROVENANCE.json"):
         assert (tmp_path / "out" / "head" / name).is_file()
     provenance = json.loads((tmp_path / "out" / "head" / "PROVENANCE.json").read_text(encoding="utf-8"))
@@ -82,6 +83,13 @@ def test_a_refusal_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main([*f"train --pair tiny --device cpu --tokens 100 {more} --out".split(), str(tmp_path)]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert said in error
+
+
+@pytest.mark.parametrize("count", ["inf", "nan", "1.5", "-1"])
+def test_a_count_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], count: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--out", str(tmp_path), f"--tokens={count}"])
+    assert end.value.code == 2 and "a whole number such as 12000 or 12e6 is needed" in capsys.readouterr().err
 
 
 def test_steps_and_minutes_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,10 +142,10 @@ def _print(summary: dict[str, Any]) -> None:
         return
     tau, last = summary.get("tau") or {}, summary["last"]
     accuracy = ", ".join(f"{share:.3f}" for share in last.get("accuracy", []))
-    print(
-        f"{summary['steps']} steps in {summary['seconds']:.0f} s, loss {last.get('loss')}, accuracy by step {accuracy}"
-    )
-    print(f"held-out tau {tau.get('before')} before, {tau.get('after')} after")
+    loss = f"{last['loss']:.3f}" if last else "not logged"
+    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s, loss {loss}, accuracy by step {accuracy}")
+    if None not in (before := tau.get("before"), after := tau.get("after")):
+        print(f"held-out tau {before:.2f} before, {after:.2f} after")
     if "head" in summary:
         print(summary["head"]["folder"])
 
@@ -156,6 +156,6 @@ def _count(text: str) -> int:
         value = float(text)
     except ValueError:
         value = -1.0
-    if value < 0 or value != int(value):
+    if value < 0 or not value.is_integer():
         raise argparse.ArgumentTypeError(f"{text!r} was given, a whole number such as 12000 or 12e6 is needed")
     return int(value)

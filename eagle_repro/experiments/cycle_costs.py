@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from eagle_repro.api import Pair
 from eagle_repro.engine.request import Cycle
 from eagle_repro.engine.shape import TreeShape
+from eagle_repro.experiments.long_prompts import meaningless
 from eagle_repro.experiments.roofline import Passes
-from eagle_repro.experiments.rows import Item, Way, tree_key, write_text
+from eagle_repro.experiments.rows import Item, Row, Way, tree_key, write_text
 from eagle_repro.measure.timing import measure
 
-Row = dict[str, Any]
 WARM_UP_CYCLES = 2
 
 
@@ -55,7 +54,7 @@ def cost_rows(
 
 def reference_times(pair: Pair, counts: Sequence[int], passes: int) -> Mapping[int, float]:
     """Seconds of a pass of so many tokens, as the reference's rule times them: nothing before, the mean of `passes`."""
-    run = Passes(pair, [7 * place % pair.target.vocabulary for place in range(max(counts))])
+    run = Passes(pair, meaningless(pair.target.vocabulary, max(counts)))
     timed = {count: measure(partial(run, 0, count), device=pair.device, repeats=passes) for count in counts}
     return {count: math.fsum(each.values) / passes for count, each in timed.items()}
 

@@ -24,6 +24,8 @@ from eagle_repro.experiments.timing_pairs import free_memory
 from eagle_repro.measure.bench import bench_sheet, identity
 from eagle_repro.measure.lines import plain
 from eagle_repro.measure.records import Record, RecordError, RecordWriter, completeness, partial_path, read_record
+from eagle_repro.sources.complete import weights_sha256
+from eagle_repro.sources.mounts import model_folder
 from eagle_repro.sources.pairs import PAIRS
 from eagle_repro.sources.paths import PACKAGE
 from eagle_repro.sources.questions import set_checksum
@@ -127,7 +129,15 @@ class Session:
         """
         here = identity(plain(self.bench(), "bench"))
         there = identity(record.header["bench"]) | {"pair": {}}
-        return here == there and not str(here["git"]).endswith("+dirty")
+        known = record.header["bench"].get("pair") or {}
+        same = all((known.get(role) or {}).get("sha256") == found for role, found in self._folders().items())
+        return here == there and same and not str(here["git"]).endswith("+dirty")
+
+    def _folders(self) -> dict[str, str]:
+        """The contents of a target and a head that are folders here, by role: their names do not tell them apart."""
+        given = {role: getattr(self.protocol, role) for role in ("target", "head")}
+        folders = {role: Path(name).expanduser() for role, name in given.items() if name}
+        return {role: weights_sha256(model_folder(folder)) for role, folder in folders.items() if folder.is_dir()}
 
     def bench(self) -> dict[str, Any]:
         """The bench sheet as far as it is known without loading the pair. Raises ValueError for a missing device."""

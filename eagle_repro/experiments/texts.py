@@ -15,14 +15,16 @@ def write_texts(pair: Pair, prompt: list[int], methods: Sequence[str], **options
     """The answer by each method, with a row of what it took; options: those of `generate`.
 
     Several methods are warmed up first, so that none pays for being the first. The rows have method, tokens,
-    stop_reason, tau (None for baselines), prefill_s, decode_s, tokens_per_s, identical (to the first method's ids).
+    stop_reason, tau (None for baselines), prefill_s, decode_s, tokens_per_s, identical (to the first method's ids, None
+    where no other text was written to compare with).
     """
     if len(methods) > 1:
         for method in methods:
             generate(pair, prompt, method=method, **options | {"max_new_tokens": WARM_UP_TOKENS, "stop": "eos"})
     written = [(method, generate(pair, prompt, method=method, **options)) for method in methods]
     first = written[0][1].ids
-    return [(done, _row(method, done, done.ids == first)) for method, done in written]
+    compared = len(written) > 1
+    return [(done, _row(method, done, done.ids == first if compared else None)) for method, done in written]
 
 
 def verdict(pair: Pair, prompt: list[int], ids: list[int], same: bool, *, greedy: bool) -> tuple[str, str]:
@@ -42,7 +44,7 @@ def verdict(pair: Pair, prompt: list[int], ids: list[int], same: bool, *, greedy
     return "different", f"identical: NO, {told}"
 
 
-def _row(method: str, done: Generation, same: bool) -> Row:
+def _row(method: str, done: Generation, same: bool | None) -> Row:
     steps = len(done.ids) - 1  # the first token comes from prefill
     return {
         "method": method,

@@ -16,10 +16,10 @@ import pandas as pd
 from eagle_repro.measure.branching import EVERYTHING, IN_DOMAIN, interval
 from eagle_repro.measure.claims.effects import Effect, difference
 from eagle_repro.measure.records import Record
-from eagle_repro.measure.totals import Totals, aligned, headline, speedup
+from eagle_repro.measure.totals import Totals, aligned, headline, speedup, whole
 
 #: The heads by their recipes, in the order of tables: the article's question is what changes from one to the next.
-HEADS = ("bootstrap", "general", "code", "no-code", "russian-mix")
+HEADS = ("general", "code", "no-code", "russian-mix")
 CODE, CHAT, MATH = ("code", "humaneval"), ("chat", "mt_bench"), ("math", "gsm8k")
 ENGLISH = (*CODE, *CHAT, *MATH, "instruct", "alpaca")
 RUSSIAN = ("russian",)
@@ -38,7 +38,6 @@ class Statement:
 
 
 STATEMENTS = (
-    Statement("new_better", "general", "bootstrap", ENGLISH),
     Statement("code_helps", "code", "no-code", CODE),
     Statement("code_costs", "code", "no-code", CHAT, above=False),
     Statement("russian_helps", "russian-mix", "general", RUSSIAN),
@@ -59,8 +58,9 @@ class Answer:
 
 
 def heads(record: Record) -> pd.DataFrame:
-    """The heads: columns head, here, reason, recipe, answer_tokens, steps, minutes, draft_vocabulary, sha256."""
+    """The HEADS: columns head, here, reason, recipe, answer_tokens, steps, minutes, draft_vocabulary, sha256."""
     rows = _of(record, "head")
+    rows = rows[rows["head"].isin(HEADS)]
     columns = ["head", "here", "reason", "recipe", "answer_tokens", "steps", "minutes", "draft_vocabulary", "sha256"]
     order = rows["head"].map(HEADS.index).sort_values(kind="stable").index
     return rows.reindex(columns=columns).loc[order].reset_index(drop=True)
@@ -145,9 +145,16 @@ def gap_closed(record: Record) -> float | None:
     if not english or not russian:
         return None
     inside, before, after = (
-        _tau(totals) for totals in (english["general"], russian["general"], russian["russian-mix"])
+        whole(totals.tau, totals) for totals in (english["general"], russian["general"], russian["russian-mix"])
     )
     return (after - before) / (inside - before) if inside > before else None
+
+
+def repeated(record: Record, sets: Sequence[str]) -> float | None:
+    """How much of the target's own text on these sets repeats itself (stats.loop_share), as a mean over questions."""
+    rows = _of(record, "text")
+    found = rows[(rows["method"] == "plain") & rows["set"].isin(sets)]["loop_share"].dropna()
+    return float(found.mean()) if len(found) else None
 
 
 def mean_of_sets(record: Record) -> dict[str, float]:
@@ -165,10 +172,6 @@ def groups(record: Record) -> list[tuple[str, str | None, list[str]]]:
     inside = [name for name in known if found[name] == "in"]
     parts += [(IN_DOMAIN, "in", inside)] if len(inside) > 1 else []
     return parts + ([(EVERYTHING, None, known)] if len(set(found)) > 1 else [])
-
-
-def _tau(totals: Totals) -> float:
-    return float(totals.emitted.sum() / totals.cycles.sum())
 
 
 def _tau_effect(counted: pd.DataFrame, said: Statement, record: str) -> Effect | None:

@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from eagle_repro.measure.branching import IN_DOMAIN, interval
+from eagle_repro.measure.branching import IN_DOMAIN, interval, parts
+from eagle_repro.measure.claims.effects import difference
 from eagle_repro.measure.records import Record
-from eagle_repro.measure.stats import summarise_tau
+from eagle_repro.measure.stats import columns, summarise_tau
 from eagle_repro.measure.totals import Totals
 
 #: The heads that a record compares: as training finds it, as training leaves it, and the pair's own.
 ARMS = ("untrained", "trained", "shipped")
+OWN = "shipped"
+#: The sets by which heads are compared elsewhere, each counting the same.
+EAGLE = ("mt_bench", "humaneval", "gsm8k", "alpaca")
 
 
 def taus(record: Record) -> pd.DataFrame:
@@ -25,7 +29,6 @@ def taus(record: Record) -> pd.DataFrame:
     out: list[dict[str, Any]] = []
     for (name, domain, arm), part in rows.groupby(["set", "domain", "variant"], sort=False):
         found = summarise_tau(part["accepted"].tolist())
-        headline = found.step_weighted
         out.append(
             {
                 "set": name,
@@ -33,9 +36,7 @@ def taus(record: Record) -> pd.DataFrame:
                 "head": arm,
                 "questions": found.questions,
                 "cycles": found.cycles,
-                "tau": headline.value if headline else None,
-                "tau_low": headline.low if headline else None,
-                "tau_high": headline.high if headline else None,
+                **columns("tau", found.step_weighted),
             }
         )
     frame = pd.DataFrame(out)
@@ -65,22 +66,64 @@ def on_the_way(record: Record) -> pd.DataFrame:
     Columns: head, step, minutes (NaN for the pair's own head, which was trained elsewhere), group, questions, tau,
     tau_low, tau_high; in the order of training, the pair's own head last.
     """
-    rows = record.frame("run")
-    found = rows[rows["what"] == "tau"]
-    if found.empty:
+    each = _counted(record)
+    if each.empty:
         return pd.DataFrame()
-    each = found.explode(["question", "emitted", "cycles"], ignore_index=True)
     each["group"] = each["set"].where(each["domain"] == "out", IN_DOMAIN)
-    order = found.sort_values("step", kind="stable").drop_duplicates("head")
+    order = each.sort_values("step", kind="stable").drop_duplicates("head")
     out: list[dict[str, Any]] = []
     for head in order.to_dict("records"):
         part = each[each["head"] == head["head"]]
         for group, texts in part.groupby("group", sort=False):
-            nothing = np.zeros(len(texts))
-            totals = Totals(texts["emitted"].to_numpy(float), texts["cycles"].to_numpy(float), nothing, nothing)
+            totals = _totals(texts)
             row = {"head": head["head"], "step": head["step"], "minutes": head["seconds"] / 60, "group": group}
             out.append(row | {"questions": len(texts)} | interval("tau", totals.tau, len(texts)))
     return pd.DataFrame(out)
+
+
+def against_own(record: Record) -> pd.DataFrame:
+    """The trained head beside the pair's own, paired by question, over all questions whose cycles were counted.
+
+    Columns: group (each set, the in-domain ones, all), domain, questions, tau_own, tau_trained, gain (trained
+    less own), gain_low, gain_high (95% over questions), verdict of "trained gives more".
+    """
+    each = _counted(record)
+    if each.empty:
+        return pd.DataFrame()
+    last = each.loc[each["step"].idxmax(), "head"]
+    out: list[dict[str, Any]] = []
+    for group, domain, part in parts(each):
+        by_head = {head: _totals(part[part["head"] == head]) for head in (last, OWN)}
+        trained, own = by_head.values()
+        if not len(own.cycles):
+            continue
+        effect = difference(trained.tau, own.tau, own, record.path.stem, ("trained", OWN))
+        found = effect.estimate
+        row: dict[str, Any] = {"group": group, "domain": domain, "questions": len(own.cycles)}
+        row |= {"tau_own": effect.right[1], "tau_trained": effect.left[1], "gain": found.value}
+        out.append(row | {"gain_low": found.low, "gain_high": found.high, "verdict": effect.verdict})
+    return pd.DataFrame(out)
+
+
+def mean_of_eagle_sets(record: Record) -> dict[str, float] | None:
+    """tau_own and tau_trained as means over the four English EAGLE sets; None where one is not in the record."""
+    frame = against_own(record)
+    found = frame[frame["group"].isin(EAGLE)] if len(frame) else frame
+    if len(found) < len(EAGLE):
+        return None
+    return {name: float(found[name].mean()) for name in ("tau_own", "tau_trained")}
+
+
+def _counted(record: Record) -> pd.DataFrame:
+    """Tokens and cycles of every question with every head that was counted: a row each."""
+    rows = record.frame("run")
+    found = rows[rows["what"] == "tau"]
+    return found.explode(["question", "emitted", "cycles"], ignore_index=True) if len(found) else pd.DataFrame()
+
+
+def _totals(rows: pd.DataFrame) -> Totals:
+    nothing = np.zeros(len(rows))
+    return Totals(rows["emitted"].to_numpy(float), rows["cycles"].to_numpy(float), nothing, nothing)
 
 
 def steps(record: Record) -> pd.DataFrame:

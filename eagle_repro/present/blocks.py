@@ -1,7 +1,7 @@
 """Tables and figures in a Markdown page that come from committed records: a page says where one stands, this makes it.
 
     <!-- table: speedup results/BENCH/02_speedup.jsonl -->
-    ... replaced by present.tables.speedup of that record ...
+    ... replaced by present.tables.speedup of that record; training_tables.run would be present.training_tables.run ...
     <!-- end -->
 
     ![What it shows](figures/BENCH/speedup_by_set.png)    drawn from results/BENCH: the gallery's figure of that name
@@ -17,11 +17,28 @@ from pathlib import Path
 
 from eagle_repro.measure.claims import read_run
 from eagle_repro.measure.records import read_record
-from eagle_repro.present import tables
+from eagle_repro.present import (
+    comparison_tables,
+    domain_tables,
+    scaling_tables,
+    shape_tables,
+    stack_tables,
+    tables,
+    training_tables,
+)
 from eagle_repro.present.gallery import draw
 from eagle_repro.present.theme import Picture
 
-BLOCK = re.compile(r"(<!-- table: (?P<name>\w+) (?P<record>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- table: (?P<name>[\w.]+) (?P<record>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+TABLES = {
+    "": tables,
+    "comparison_tables": comparison_tables,
+    "domain_tables": domain_tables,
+    "scaling_tables": scaling_tables,
+    "shape_tables": shape_tables,
+    "stack_tables": stack_tables,
+    "training_tables": training_tables,
+}
 FIGURE = re.compile(r"\((?P<path>figures/(?P<bench>[\w.-]+)/(?P<name>\w+)\.png)\)")
 
 
@@ -32,9 +49,13 @@ def refresh(page: str, root: Path) -> str:
     """
 
     def written(block: re.Match[str]) -> str:
-        make = getattr(tables, block["name"], None)
+        module, _, name = block["name"].rpartition(".")
+        make = getattr(TABLES.get(module), name, None)
         if make is None:
-            raise ValueError(f"there is no table {block['name']!r} in present.tables: mend the mark in the page")
+            known = ", ".join(filter(None, TABLES))
+            raise ValueError(
+                f"there is no table {block['name']!r} in present.tables, {known}: mend the mark in the page"
+            )
         return f"{block[1]}{make(read_record(root / block['record'])).markdown()}\n{block[4]}"
 
     return BLOCK.sub(written, page)

@@ -35,7 +35,7 @@ def of(record: Record) -> tuple[Table, ...]:
         "07_domain": (domain_tables.heads, domain_tables.taus, domain_tables.speedups, domain_tables.answers),
         "08_stack": (stack_tables.costs, stack_tables.gains, stack_tables.overhead),
         "09_batch_context": (scaling_tables.points, scaling_tables.gone, scaling_tables.timing),
-        "10_train_head": (training_tables.run, training_tables.taus),
+        "10_train_head": (training_tables.run, training_tables.taus, training_tables.against_own),
     }
     return tuple(make(record) for make in made.get(record.header["name"], (tables.bench_sheet,)))
 

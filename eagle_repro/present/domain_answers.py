@@ -12,7 +12,7 @@ from eagle_repro.present.words_domain import SENTENCES, STATEMENTS
 
 #: Under which question each statement is answered.
 QUESTIONS = {
-    "mix": ("new_better", "code_helps", "code_costs"),
+    "mix": ("code_helps", "code_costs"),
     "russian": ("russian_helps", "russian_costs"),
 }
 
@@ -53,8 +53,19 @@ def conclusion(question: str, record: Record, lang: str) -> str:
         return said["mix_opposite" if helps == "does not hold" else "mix_open"]
     closed = domain.gap_closed(record)
     if verdicts["russian_helps"] == "holds" and closed is not None:
-        return said["russian_data"].format(percent=quantity(100 * closed, "%", lang, digits=0))
+        caused = "russian_data" if closed < 1 else "russian_all"
+        return said[caused].format(percent=quantity(100 * closed, "%", lang, digits=0)) + _repeats(record, lang)
     return said["russian_language" if verdicts["russian_helps"] == "does not hold" else "russian_open"]
+
+
+def _repeats(record: Record, lang: str) -> str:
+    """How repetitive the target's Russian is, where it is more so than its English."""
+    russian, english = (domain.repeated(record, sets) for sets in (domain.RUSSIAN, domain.ENGLISH))
+    if russian is None or english is None or russian <= english:
+        return ""
+    percent = {"russian": russian, "english": english}
+    shares = {name: quantity(100 * value, "%", lang, digits=0) for name, value in percent.items()}
+    return SENTENCES[lang]["repeats"].format(**shares)
 
 
 def _numbers(effect: Effect, lang: str) -> str:

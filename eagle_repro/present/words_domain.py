@@ -33,14 +33,12 @@ DOMAIN: dict[str, dict[str, str]] = {
 #: What each statement of measure.domain says.
 STATEMENTS = {
     "en": {
-        "new_better": "On in-domain English the general head gives more tokens a cycle than the bootstrap head",
         "code_helps": "On code a head trained on code alone gives more tokens a cycle than one trained without code",
         "code_costs": "On chat a head trained on code alone gives fewer tokens a cycle than one trained without code",
         "russian_helps": "On Russian a head whose corpus holds Russian answers gives more tokens a cycle",
         "russian_costs": "On in-domain English that head gives fewer tokens a cycle",
     },
     "ru": {
-        "new_better": "На английских вопросах своего домена общая голова даёт больше токенов за цикл, чем начальная",
         "code_helps": "На коде голова, обученная только на коде, даёт больше токенов за цикл, чем обученная без кода",
         "code_costs": "В диалоге голова, обученная только на коде, даёт меньше токенов за цикл, чем обученная без кода",
         "russian_helps": "На русском голова, в корпусе которой есть русские ответы, даёт больше токенов за цикл",
@@ -72,6 +70,10 @@ SENTENCES = {
         "russian_data": "So the training texts were a cause: Russian answers in the corpus close {percent} of the gap "
         "between Russian and in-domain English. What is left may be the language, the questions, or too little Russian "
         "in the corpus.",
+        "russian_all": "So it was the training texts: with Russian answers in the corpus a cycle gives more on Russian "
+        "than on in-domain English.",
+        "repeats": " A part of it may be the text: {russian} of the target's own Russian repeats itself, against "
+        "{english} of its in-domain English.",
         "russian_language": "So more Russian in the corpus did not help here.",
         "russian_open": "So this record does not settle whether it was the language or the training texts.",
     },
@@ -98,6 +100,10 @@ SENTENCES = {
         "russian_data": "Значит, дело было и в обучающих текстах: русские ответы в корпусе закрывают {percent} разрыва "
         "между русским и английским своего домена. Остальное может быть делом языка, самих вопросов или того, "
         "что русского в корпусе мало.",
+        "russian_all": "Значит, дело было в обучающих текстах: с русскими ответами в корпусе цикл даёт на русском "
+        "больше, чем на английском своего домена.",
+        "repeats": " Отчасти дело может быть в самом тексте: {russian} русского у этой цели - повторы, в английском "
+        "своего домена {english}.",
         "russian_language": "Значит, русский в корпусе здесь не помог.",
         "russian_open": "Значит, эта запись не решает, язык это или обучающие тексты.",
     },

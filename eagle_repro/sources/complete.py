@@ -5,10 +5,13 @@ A broken download is found by reading names, sizes and safetensors headers: mill
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
 from typing import Any, Literal
+
+from eagle_repro.sources.paths import sha256_of
 
 Role = Literal["target", "head"]
 
@@ -49,6 +52,13 @@ def read_object(folder: Path, role: Role, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _fault(folder, role, f"{name} holds no JSON object (cut short?)")
     return value
+
+
+def weights_sha256(folder: Path) -> str:
+    """One sha256, as hex digits, over the configuration and the weight files of a model folder, names included."""
+    files = sorted([folder / "config.json", *folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
+    told = "".join(f"{file.name} {sha256_of(file)}\n" for file in files if file.is_file())
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def tensor_sizes(file: Path) -> tuple[set[str], int]:

@@ -16,6 +16,7 @@ from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
 from eagle_repro.sources.paths import in_units, sha256_of
+from eagle_repro.training.checkpoints import NAME as CHECKPOINT
 from eagle_repro.training.checkpoints import load_checkpoint
 from eagle_repro.training.corpus import Corpus, load_corpus, save_corpus
 from eagle_repro.training.heads import draft_vocabulary, head_from, new_head, require_draft, save_head, write_json
@@ -94,7 +95,8 @@ def fit(
     said = {**(provenance or {}), "corpus": corpus.provenance, "training": asdict(settings.training)}
     said |= {"start": str(settings.start.name) if settings.start else None, "coverage": covered}
     before = _by_the_first(lambda: _saved_tau(target, head, corpus, settings, out / "start", said))
-    tell(f"held-out tau at the start: {before}")
+    if before is not None:
+        tell(f"held-out tau at the start: {before:.2f}")
     trained = train(target, head, corpus, settings.training, out, progress=progress, provenance=said)
     summary: dict[str, Any] = {**trained, "coverage": covered, "corpus": corpus.provenance["counts"]}
     summary["corpus_tokens_per_second"] = corpus.provenance["answer_tokens_per_second"]
@@ -152,6 +154,11 @@ def _corpus(
     def write() -> None:
         if _same_corpus(folder, target, settings, prompts):
             return
+        if (folder / "corpus.json").is_file() and (out / CHECKPOINT).is_file():
+            raise ValueError(
+                f"{out} holds a training on another corpus (its recipe, settings, prompts or target): repeat them, or "
+                "choose another output folder"
+            )
         tell(f"the target writes {settings.corpus.answer_tokens:,} answer tokens, recipe {settings.recipe}")
         recipe = find_recipe(settings.recipe)
         written = write_corpus(

@@ -76,13 +76,16 @@ def test_a_head_says_what_it_was_trained_on_and_why_it_is_not_here(record: Recor
     known = rows.loc["code", ["recipe", "answer_tokens", "steps", "minutes", "draft_vocabulary"]]
     assert list(known) == ["code", 1234, 7, 1.5, 208] and len(rows.loc["code", "sha256"]) == 64
     assert rows.loc["general", "recipe"] == "its own"
-    assert rows.loc["bootstrap", "reason"].startswith(
-        "no bootstrap head for tiny among the committed ones nor in heads"
-    )
     assert not rows.loc["russian-mix", "here"] and rows.loc["russian-mix", "reason"].startswith(
         "cannot read the head in russian-mix"
     )
     assert str(heads.parent) not in str(record.rows)
+
+
+def test_a_head_that_is_nowhere_is_looked_for_aloud(heads: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no general head for tiny among the committed ones nor in heads"):
+        experiment.head_folder("tiny", "general", str(heads))
+    assert experiment.head_folder("smollm2-135m", "code", None).name == "smollm2-135m-code"
 
 
 def test_a_run_that_was_cut_off_goes_on_and_knows_its_heads(

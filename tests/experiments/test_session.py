@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from eagle_repro.api import Pair
 from eagle_repro.experiments import session as sessions
@@ -15,6 +17,7 @@ from eagle_repro.experiments.memory import OutOfMemory
 from eagle_repro.experiments.session import Session, close, open_session
 from eagle_repro.measure import bench
 from eagle_repro.measure.records import RecordError, RecordWriter
+from eagle_repro.sources.paths import data_folder
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +143,28 @@ def test_a_record_fits_its_own_conditions_alone(tmp_path: Path, monkeypatch: pyt
     assert not opened(tmp_path, seed=1).fits(record)
     monkeypatch.setattr(bench, "git_revision", lambda folder: "1" * 40)
     assert not session.fits(record)
+
+
+def test_weights_in_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """Skipped as complete, or gone on with, another head's numbers would be this one's."""
+    tiny = data_folder() / "pairs" / "tiny"
+    for name in ("one", "other"):
+        shutil.copytree(tiny / "head", tmp_path / name / "head")
+    other = load_file(tmp_path / "other" / "head" / "model.safetensors")
+    save_file(other | {"norm.weight": 2 * other["norm.weight"]}, tmp_path / "other" / "head" / "model.safetensors")
+
+    def session(name: str) -> Session:
+        weights = {"TARGET": str(tiny / "target"), "HEAD": str(tmp_path / name / "head")}
+        return open_session("02_speedup", weights, {"profile": "smoke"}, {"out": str(tmp_path)})
+
+    with session("one").writer() as writer:
+        writer.write("a", {"x": 1})
+    with pytest.raises(RecordError, match=r"bench\.pair\.head\.sha256 was"), session("other").writer():
+        pass
+    with session("one").writer() as writer:
+        writer.complete()
+    assert session("one").fits(session("one").record())
+    assert not session("other").fits(session("one").record())
 
 
 def test_changes_that_are_not_committed_never_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

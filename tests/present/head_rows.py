@@ -1,4 +1,4 @@
-"""Made-up rows of 07_domain: five heads, two timed and eight counted questions a set."""
+"""Made-up rows of 07_domain: four heads, two timed and eight counted questions a set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ Row = dict[str, Any]
 ALL_SETS = {**SETS, "math": ("in", "en")}
 #: Tokens that a head gives beyond `general` in ten cycles, by set.
 BEYOND = {
-    "bootstrap": dict.fromkeys(ALL_SETS, -4),
     "general": dict.fromkeys(ALL_SETS, 0),
     "code": {"code": 3, "chat": -8, "math": -6, "outside": -5, "russian": -2},
     "no-code": {"code": -6, "chat": 1, "math": 0, "outside": 0, "russian": 0},

@@ -31,9 +31,10 @@ def test_a_changed_number_is_noticed() -> None:
     assert blocks.refresh(changed, REPOSITORY) != changed
 
 
-def test_a_table_that_does_not_exist_is_refused() -> None:
-    page = "<!-- table: nothing results/x/02_speedup.jsonl -->\n<!-- end -->"
-    with pytest.raises(ValueError, match="no table 'nothing'"):
+@pytest.mark.parametrize("name", ["nothing", "training_tables.nothing", "nowhere.run"])
+def test_a_table_that_does_not_exist_is_refused(name: str) -> None:
+    page = f"<!-- table: {name} results/x/02_speedup.jsonl -->\n<!-- end -->"
+    with pytest.raises(ValueError, match=f"no table '{name}'"):
         blocks.refresh(page, REPOSITORY)
 
 

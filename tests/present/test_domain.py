@@ -104,9 +104,28 @@ def test_the_answers_say_what_the_record_says(
     assert closed is not None and 0 < closed < 1 and f"{100 * closed:.0f}" in text
     assert SENTENCES[lang]["mix_opposite"] in str(domain_answers.answers(turned, lang))
     assert SENTENCES[lang]["russian_language"] in str(domain_answers.answers(turned, lang))
+    assert "{repeats" not in text and SENTENCES[lang]["repeats"].split("{")[0].strip() not in text
     missing = str(domain_answers.answers(alone, lang))
     assert missing.count(STATEMENTS[lang]["code_helps"]) == 1 and "no-code" in missing
     assert SENTENCES[lang]["russian_open"] in missing
+
+
+@pytest.mark.parametrize(("lang", "gap"), [("en", "42% of"), ("ru", "42\u00a0% русского")])
+def test_a_head_that_gives_more_on_russian_than_on_english_is_not_said_to_close_a_gap(
+    write: Write, lang: str, gap: str
+) -> None:
+    rows = list(head_rows())
+    for row in rows:
+        if row.get("set") == "russian" and row["head"] == "russian-mix":
+            many = {"accepted": [5] * 20, "emitted": [6 * cycles for cycles in row.get("cycles", ())]}
+            row |= {name: value for name, value in many.items() if name in row}
+        if row["what"] == "text":
+            row["loop_share"] = 0.42 if row["set"] == "russian" else 0.1
+    record = write("07_domain", rows, {})
+    closed, text = domain.gap_closed(record), str(domain_answers.answers(record, lang))
+    assert closed is not None and closed > 1
+    assert SENTENCES[lang]["russian_all"] in text and gap in text
+    assert SENTENCES[lang]["russian_data"].split("{")[0] not in text
 
 
 def test_languages_say_the_same_things() -> None:

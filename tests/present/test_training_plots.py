@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from itertools import combinations
 from typing import Any
 
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from eagle_repro.measure import training
 from eagle_repro.measure.records import Record
 from eagle_repro.present import console, training_plots, training_tables
 from eagle_repro.present.words import WORDS
 from tests.present.conftest import SETS
-from tests.present.test_plots import said, shown
+from tests.present.test_plots import require_readable, said
 
 ACCEPTED = {"untrained": [0, 0, 1], "trained": [2, 3, 2], "shipped": [2, 1, 2]}
 #: Step, seconds and cycles of the first question.
@@ -59,14 +57,7 @@ def test_no_label_covers_another_or_leaves_the_figure(record: Record, figure: An
         warnings.simplefilter("error")
         picture = figure(record, lang)
     assert "2026-01-31" in said(picture)
-    canvas = FigureCanvasAgg(picture.figure)
-    canvas.draw()
-    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown(picture.figure)]
-    for text, box in boxes:
-        assert box.x0 >= 0 and box.y0 >= 0, text
-        assert box.x1 <= picture.figure.bbox.width and box.y1 <= picture.figure.bbox.height, text
-    covered = [(a, b) for (a, one), (b, two) in combinations(boxes, 2) if one.shrunk(0.9, 0.7).overlaps(two)]
-    assert covered == []
+    require_readable(picture)
 
 
 def test_titles_follow_the_record(record: Record) -> None:
@@ -95,6 +86,26 @@ def test_a_record_without_heads_on_the_way_says_so(write: Callable[..., Record])
         training_plots.tau_by_minute(none)
 
 
+def test_the_trained_head_is_compared_with_the_pairs_own_question_by_question(
+    record: Record, write: Callable[..., Record]
+) -> None:
+    frame = training.against_own(record).set_index("group")
+    row = frame.loc["in-domain"]
+    assert row["questions"] == 4 and row["tau_own"] == pytest.approx(60 / 20) and row["gain"] == pytest.approx(1 / 3)
+    assert row["gain_low"] <= row["gain"] <= row["gain_high"] and row["verdict"] == "holds"
+    assert frame.loc["russian", "questions"] == 2 and "all" in frame.index
+    text = training_tables.against_own(record).text()
+    assert "+0.33 [" in text and "EAGLE sets" not in text
+    assert training.mean_of_eagle_sets(record) is None
+    eagle = dict(zip(SETS, training.EAGLE, strict=True))
+    renamed = [row | {"set": eagle[row["set"]]} if "set" in row else row for row in rows()]
+    assert training.mean_of_eagle_sets(write("10_train_head", renamed, {})) == pytest.approx(
+        {"tau_own": 3.0, "tau_trained": 10 / 3}
+    )
+    none = training_tables.against_own(write("10_train_head", [row for row in rows() if row["what"] != "tau"], {}))
+    assert "No cycles were counted" in none.text()
+
+
 def test_tau_is_counted_by_set_and_head(record: Record) -> None:
     frame = training.taus(record)
     assert frame["head"].tolist() == list(training.ARMS) * len(SETS)
@@ -102,8 +113,8 @@ def test_tau_is_counted_by_set_and_head(record: Record) -> None:
     assert training.gains(record)["tau_gain"].iloc[0] == pytest.approx(3.4 / 1.2 - 1)
 
 
-def test_the_command_line_prints_both_tables(record: Record) -> None:
-    first, second = (table.text() for table in console.of(record))
+def test_the_command_line_prints_the_tables(record: Record) -> None:
+    first, second, third = (table.text() for table in console.of(record))
     assert "8,000" in first and "not counted on a CPU" in first and "nan" not in first
     assert "3.40" in second and "torch 2.13.0" in second
-    assert training_tables.taus(record).text() == second
+    assert training_tables.taus(record).text() == second and "difference" in third

