@@ -14,7 +14,10 @@ from eagle_repro.present.words import bench_line
 
 __all__ = ["costs", "gains", "overhead", "timed"]
 
-MADE_READY = "made ready: seconds of compiling and capturing, MB of buffers and of graphs; in none of the times."
+MADE_READY = (
+    "made ready: seconds until cycles are replayed, of them a first run and compiling, MB of buffers and of graphs; "
+    "in none of the times."
+)
 
 
 def costs(record: Record) -> Table:
@@ -46,6 +49,7 @@ def timed(frame: pd.DataFrame, bandwidth_gb_s: float | None, notes: Iterable[str
         Column("host_ms", "host", **ms),
         Column("steps", "pays from tau", fixed(2), right=True),
         Column("capture_s", "made ready (s)", fixed(1), right=True),
+        Column("compile_s", "compiling", fixed(1), right=True),
         Column("made", "(MB)", right=True),
     )
     floors = frame.drop_duplicates("pair").to_dict("records")

@@ -36,7 +36,7 @@ def test_costs_are_medians_over_turns_in_plain_steps_of_their_own_stack(stack: R
     assert row["steps"] == pytest.approx(3.0) and row["host_ms"] == pytest.approx(0.102)
     assert row["floor_ms"] == pytest.approx(1e3 * rows.WEIGHTS / 4e12)
     assert row["utilisation"] == pytest.approx(row["floor_ms"] / row["plain_ms"])
-    assert (row["capture_s"], row["buffer_mb"], row["graph_mb"]) == (1.5, 50, 30)
+    assert (row["capture_s"], row["compile_s"], row["buffer_mb"], row["graph_mb"]) == (1.5, 1.0, 50, 30)
 
 
 def test_the_gain_of_each_stack_is_against_its_own_plain_decoding(stack: Record) -> None:
