@@ -101,13 +101,13 @@ def config_of(config: HeadConfig) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a file. Raises FileNotFoundError, and ValueError, naming the file, for another content."""
+    """A JSON object of a file. Raises FileNotFoundError, and ValueError for another content."""
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         read = None
     if not isinstance(read, dict):
-        raise ValueError(f"{path} holds no JSON object (cut short?): delete its folder and make it anew")
+        raise ValueError(f"{path} holds no JSON object (cut short?): make it again, or name another folder")
     return read
 
 
