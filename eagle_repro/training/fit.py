@@ -78,8 +78,8 @@ def fit(
 
     sizes: of a new head (those of the pair's own). Under accelerate the first process writes, all train. Raises, before
     anything is written, ValueError for settings that do not go together, HeadMismatch or FileNotFoundError for the head
-    to train on from, RuntimeError where memory is short or another process trains in out, OSError where out cannot be
-    written; and ValueError where out holds another run's checkpoint.
+    to train on from, RuntimeError where memory is short, another process trains in out or out cannot be written;
+    and ValueError where out holds another run's checkpoint.
     """
     state = PartialState(cpu=target.device.type == "cpu", timeout=PATIENCE)
     _require_possible(target, sizes, settings)
@@ -98,17 +98,20 @@ def fit(
 def _alone(out: Path) -> Iterator[None]:
     """Hold the folder, made where it is missing, against other trainings until the block or this process ends.
 
-    Raises RuntimeError where another process holds it, OSError where it cannot be written.
+    Raises RuntimeError where another process holds it and where it cannot be written.
     """
     lock = FileLock(out / LOCK, timeout=0)
 
     def take() -> None:
-        out.mkdir(parents=True, exist_ok=True)
         try:
+            out.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout:
             message = f"another process trains in {out}: wait for it, or choose another output folder"
             raise RuntimeError(message) from None
+        except OSError as error:
+            message = f"cannot write in {out} ({error.strerror or error}): choose another output folder"
+            raise RuntimeError(message) from error
 
     _by_the_first(take)
     try:
