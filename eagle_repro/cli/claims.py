@@ -61,7 +61,7 @@ def check(args: argparse.Namespace) -> int:
     tables.show(*(make(rows, args.lang) for make in makers), claim_tables.formula(points, named, args.lang))
     found = counts(results)
     print("\n" + ", ".join(f"{words}: {count}" for count, words in claim_tables.counted(found, args.lang)))
-    left_out = claim_tables.left_out(run.others, args.lang)
+    left_out = [*claim_tables.left_out(run.others, args.lang), *run.faults.values()]
     print("".join(f"{line}\n" for line in left_out), end="")
     formula = [vars(point) | {"percent": point.percent} for point in points]
     document = {"run": run.name, "left_out": left_out, "counts": found, "claims": rows, "formula": formula}
@@ -80,7 +80,7 @@ def report(args: argparse.Namespace) -> int:
     for lang in [args.lang] if args.lang else LANGUAGES:
         tell(f"writing the report ({lang})")
         written += write_report(run, claims, lang, folder, pdf=args.pdf)
-    left_out = claim_tables.left_out(run.others, args.lang or LANGUAGES[0])
+    left_out = [*claim_tables.left_out(run.others, args.lang or LANGUAGES[0]), *run.faults.values()]
     for line in left_out:
         tell(line)
     for path in written:

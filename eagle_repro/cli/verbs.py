@@ -145,7 +145,8 @@ def compare(args: argparse.Namespace) -> int:
     runs = [read_run(folder) for folder in folders]
     shared = [name for name in runs[0].records if name in runs[1].records]
     if not shared:
-        states = (f"{name} of {run.name} is {state}" for run in runs for name, state in run.states.items())
+        told = ((run, name, run.faults.get(name, state)) for run in runs for name, state in run.states.items())
+        states = (f"{name} of {run.name} is {state}" for run, name, state in told)
         why = "; ".join(states) or "measure the same one in both"
         raise FileNotFoundError(f"{args.left} and {args.right} have no finished record in common: {why}")
     names = [folder.resolve().name for folder in folders]

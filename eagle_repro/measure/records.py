@@ -175,6 +175,11 @@ def read_record(path: Path | str) -> Record:
     if not rows:
         raise RecordError(f"{path.name} is not a record: it has no header line")
     _check_schema(rows[0], path)
+    named = path.name.partition(".jsonl")[0]
+    if rows[0]["name"] != named:
+        raise RecordError(
+            f"{path.name} is a record of {rows[0]['name']} (line 1): give it that name again, or measure {named}"
+        )
     footer = rows.pop() if rows[-1]["kind"] == "complete" else None
     if footer and footer["lines"] != len(rows):
         raise RecordError(

@@ -181,6 +181,7 @@ def test_a_folder_is_read_with_its_unfinished_and_damaged_records(tmp_path: Path
     run = read_run(tmp_path)
     assert set(run.records) == {"01_roofline"}
     assert run.states == {"04_chain_vs_tree": "unfinished", "06_lossless": "damaged"}
+    assert run.faults["06_lossless"].startswith("06_lossless.jsonl is not a record (line 1)")
     assert check_one(BY_ID["tau_tree"], run).lacks == ("04_chain_vs_tree", "unfinished")
     assert check_one(BY_ID["pass_1_ms"], run).verdict == "reproduced"
 

@@ -37,13 +37,14 @@ class Run:
     """The finished records of a folder by name.
 
     states: "unfinished", "damaged" or OTHER_BENCH for those that do not count. others: in what the last ones differ,
-    as name -> (theirs, the run's).
+    as name -> (theirs, the run's); faults: what is wrong with the damaged ones, in a line each.
     """
 
     name: str
     records: Mapping[str, Record]
     states: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, Mapping[str, tuple[Any, Any]]] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
     _made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def record(self, name: str) -> Record:
@@ -88,14 +89,14 @@ def read_run(folder: Path | str) -> Run:
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is no folder: name one with records (NN_NAME.jsonl), as run --out makes it")
-    records, states = {}, {}
+    records, states, faults = {}, {}, {}
     for path in sorted(folder.glob("[0-9][0-9]_*.jsonl")):
         if path.stem == REPORT:
             continue
         try:
             record = read_record(path)
-        except RecordError:
-            states[path.stem] = "damaged"
+        except RecordError as error:
+            states[path.stem], faults[path.stem] = "damaged", str(error)
             continue
         if record.complete:
             records[path.stem] = record
@@ -109,7 +110,7 @@ def read_run(folder: Path | str) -> Run:
         raise FileNotFoundError(f"{folder} holds no records: name a folder with NN_NAME.jsonl files, or measure first")
     others = _of_other_benches(records)
     kept = {name: record for name, record in records.items() if name not in others}
-    return Run(folder.resolve().name, kept, states | dict.fromkeys(others, OTHER_BENCH), others)
+    return Run(folder.resolve().name, kept, states | dict.fromkeys(others, OTHER_BENCH), others, faults)
 
 
 def main_record(records: Mapping[str, Record]) -> Record | None:
