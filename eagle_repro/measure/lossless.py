@@ -52,7 +52,8 @@ def check(pair: Any, prompt_ids: list[int], ids: list[int], *, max_gap: float | 
     """Replay prompt_ids + ids through the stock target in one pass and compare each id with the greedy choice there.
 
     A mismatch is excused only when the emitted token's logit lies within max_gap (default: GAP of the dtype) of the
-    best. Raises ValueError for an empty prompt or text or ids outside the vocabulary, NonFiniteLogits when there is no best.
+    best. Raises ValueError for an empty prompt or text and ids outside the vocabulary, NonFiniteLogits when there is no
+    best.
     """
     target = pair.target
     prompt_ids, ids = token_ids(prompt_ids, target.vocabulary), token_ids(ids, target.vocabulary)
