@@ -309,6 +309,10 @@ def test_a_text_that_says_2_6_where_the_record_says_2_4_fails_with_its_line() ->
         (mark("speedup_code", "much"), "not exactly one number"),
         (mark("speedup_code", "2.6 to 2.7"), "not exactly one number"),
         (mark("speed_code", "2.6"), "unknown number"),
+        (mark("pass_1_ms", "44.7 s"), "'s' beside the number, which is in ms"),
+        (mark("pass_ms tokens=1", "44.7k"), "'k' beside"),
+        (mark("speedup_code", "2.6%"), "'%' beside the number, which is in x"),
+        (mark("article.speedup_code", "2.6 ms"), "'ms' beside"),
         (mark("speedup code", "2.6"), "not NAME=VALUE"),
         (mark("article.depth_inner_tau", "2.78"), "not the one number"),
         (mark("depth_inner_tau", "2.78"), "4 numbers"),
@@ -317,6 +321,12 @@ def test_a_text_that_says_2_6_where_the_record_says_2_4_fails_with_its_line() ->
 )
 def test_a_mark_that_cannot_be_checked_fails(text: str, fault: str, article: Run) -> None:
     assert any(found.fault and fault in found.fault for found in check_text(text, CLAIMS, article))
+
+
+def test_a_number_stands_with_its_unit_or_without(article: Run) -> None:
+    text = " ".join(mark("pass_1_ms", said) for said in ("44.7", "44.7 ms", "44,7\u00a0мс", "44.7ms"))
+    text += " ".join(mark("speedup_code", said) for said in ("2.6x", "2.6×", "2.6 times", "~2.6"))
+    assert all(found.ok for found in check_text(text, CLAIMS, article))
 
 
 def test_a_text_without_marks_is_refused_and_marks_in_code_are_no_marks(article: Run) -> None:
