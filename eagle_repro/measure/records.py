@@ -26,7 +26,16 @@ from eagle_repro.measure.bench import identity
 from eagle_repro.measure.lines import RecordError, Row, changes, encode, parse, plain
 from eagle_repro.measure.locked import LockedFile, set_aside
 
-__all__ = ["Record", "RecordError", "RecordWriter", "completeness", "covered", "partial_path", "read_record"]
+__all__ = [
+    "Record",
+    "RecordError",
+    "RecordWriter",
+    "completeness",
+    "covered",
+    "partial_path",
+    "read_record",
+    "require_writable",
+]
 
 SCHEMA = 1
 
@@ -158,6 +167,20 @@ class RecordWriter:
 def partial_path(path: Path | str) -> Path:
     """Where the record `path` (NAME.jsonl) is while it is being written: NAME.jsonl.partial."""
     return Path(f"{path}.partial")
+
+
+def require_writable(path: Path | str) -> None:
+    """Raise RecordError where the record `path` cannot be written now: its folder cannot, or another process does.
+
+    Nothing is left behind but the folder. To be asked before what takes long, as the writer itself is opened after it.
+    """
+    partial = partial_path(path)
+    file = LockedFile(partial)
+    try:
+        if not file.size:
+            partial.unlink()
+    finally:
+        file.close()
 
 
 def read_record(path: Path | str) -> Record:
