@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$python -c '$(USABLE)' 2>/dev/null && echo $$python && break; done)
-FOUND = $(or $(shell $(or $(PYTHON),python3) --version 2>&1 | head -n 1),no Python)
+FOUND = $(or $(shell $(or $(PYTHON),python3) --version 2>/dev/null | head -n 1),no Python)
 TOO_OLD = $(FOUND) found, Python >= 3.11 with venv needed: install python3.12 and python3.12-venv, \
 	or say make PYTHON=/path/to/python
 

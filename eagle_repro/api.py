@@ -61,7 +61,8 @@ def load_pair(
     device "auto" is the first GPU, else the CPU; a target that the first GPU does not hold is split over as many as do,
     or over those named, "cuda:0,cuda:1" (then on the eager stack). dtype "auto" is what the named pair asks for, else
     bfloat16 from compute capability 8.0 and float16 below it; float32 on a CPU. stack "auto" is "graph" on a GPU, which
-    captures cycles as CUDA graphs and keeps buffers from text to text, and "eager" elsewhere. max_length: most
+    captures cycles as CUDA graphs and keeps buffers from text to text, and "eager" elsewhere; "compiled" shortens the
+    captured cycles by torch.compile on cards from compute capability 8.0, and takes a minute to do so. max_length: most
     committed tokens of a text. rope_theta overrides the base in the head's config. Raises one clear line for what is
     missing or does not fit.
     """
@@ -95,14 +96,16 @@ def load_pair(
 
 def references(name: str | None, target: str | None, head: str | None) -> tuple[WeightRef | str, WeightRef | str, str]:
     """Target, head and the name of a pair as `load_pair` takes it. Raises ValueError unless it is named one way."""
-    if name is not None and target is None and head is None:
+    if name is not None and target is None:
         spec = find_pair(name)
-        return spec.target, spec.head, spec.name
+        return spec.target, head or spec.head, f"{spec.name} + {Path(head).name}" if head else spec.name
     if name is None and target is not None and head is not None:
         return target, head, f"{Path(target).name} + {Path(head).name}"
+    given = {"a pair": name, "a target": target, "a head": head}
+    said = ", ".join(f"{what} ({value})" for what, value in given.items() if value is not None) or "nothing"
     raise ValueError(
-        "give the name of a pair, or both target= and head=; "
-        f"got name={name!r}, target={target!r}, head={head!r}. Known pairs: {', '.join(PAIRS)}"
+        "a pair is a name, a name and another head for its target, or a target and a head; "
+        f"{said} was given. Known pairs: {', '.join(PAIRS)}"
     )
 
 

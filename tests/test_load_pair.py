@@ -18,6 +18,7 @@ from eagle_repro import TreeShape
 from eagle_repro.engine.devices import resolve_dtype
 from eagle_repro.engine.target import Target
 from eagle_repro.sources.complete import weights_sha256
+from eagle_repro.sources.paths import data_folder
 from tests.conftest import Text
 from tests.models import save_head, save_target, tiny_target
 
@@ -73,11 +74,26 @@ def test_a_read_only_folder_is_enough(target_folder: Path, head_folder: Path, tm
 
 @pytest.mark.parametrize(
     "names",
-    [{}, {"name": "tiny", "target": "a", "head": "b"}, {"target": "a"}, {"head": "b"}, {"name": "tiny", "head": "b"}],
+    [{}, {"name": "tiny", "target": "a", "head": "b"}, {"target": "a"}, {"head": "b"}],
 )
 def test_half_a_pair_is_refused(names: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="give the name of a pair, or both target= and head="):
+    with pytest.raises(ValueError, match=r"a pair is a name, .*; .* was given\. Known pairs: .*tiny") as refusal:
         er.load_pair(**names)
+    assert all(f"({value})" in str(refusal.value) for value in names.values())
+
+
+def test_a_named_pair_takes_another_head(tmp_path: Path) -> None:
+    """The same target, the same text; only the cycles are those of the other head."""
+    own = er.load_pair("tiny", device="cpu")
+    deaf = load_file(data_folder() / "pairs/tiny/head/model.safetensors")
+    shutil.copytree(data_folder() / "pairs/tiny/head", tmp_path / "deaf")
+    save_file(deaf | {"fc.weight": torch.zeros_like(deaf["fc.weight"])}, tmp_path / "deaf/model.safetensors")
+    other = er.load_pair("tiny", head=str(tmp_path / "deaf"), device="cpu")
+    assert other.name == "tiny + deaf" and other.provenance["target"] == own.provenance["target"]
+    assert other.provenance["head"]["sha256"] != own.provenance["head"]["sha256"]
+    prompt = own.tokenizer("Once upon a time").input_ids
+    texts = [er.generate(pair, prompt, shape=TREE, max_new_tokens=16, stop="never") for pair in (own, other)]
+    assert texts[0].ids == texts[1].ids and texts[0].tau > texts[1].tau
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def test_it_writes_a_head_and_ends_with_one_json_line(tmp_path: Path, capsys: py
     assert document["steps"] == 3 and document["corpus"]["answer_tokens"] >= 300
     assert set(document["tau"]) == {"before", "after"} and document["tau"]["after"] >= 1
     assert "training needs about" in said.err
+    assert f"held-out tau {document['tau']['before']:.2f} before, {document['tau']['after']:.2f} after\n" in said.out
     for name in ("model.safetensors", "config.json", "PROVENANCE.json"):
         assert (tmp_path / "out" / "head" / name).is_file()
     provenance = json.loads((tmp_path / "out" / "head" / "PROVENANCE.json").read_text(encoding="utf-8"))

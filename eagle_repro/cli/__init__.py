@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        print(f"{PROGRAM}: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        print(f"{PROGRAM}: interrupted; the same command goes on from what was finished", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output went away, for example `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -182,10 +182,12 @@ def _pair(verb: argparse.ArgumentParser) -> None:
     group = verb.add_argument_group("pair", "a named pair, or a target and a head: hub ids, Kaggle handles or folders")
     group.add_argument("--pair", metavar="NAME", help="smollm2-135m (default), tiny, qwen3-1.7b, qwen3-4b, qwen3-8b")
     group.add_argument("--target", metavar="WHERE", help="the target, with --head")
-    group.add_argument("--head", metavar="WHERE", help="the head, with --target")
+    group.add_argument("--head", metavar="WHERE", help="the head, with --target or instead of the pair's own")
     group.add_argument("--device", metavar="D", help="cpu, cuda:0, ...; default: the first GPU, else the CPU")
     group.add_argument("--dtype", metavar="T", help="float32, float16, bfloat16; default: by pair and card")
-    group.add_argument("--stack", metavar="S", help="how cycles are launched; default: the fastest there is")
+    group.add_argument(
+        "--stack", metavar="S", help="how cycles are launched: eager, graph or compiled; default: graph on a GPU"
+    )
 
 
 def _protocol(verb: argparse.ArgumentParser) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eagle_repro.cli.verbs import finish, tell
 
 if TYPE_CHECKING:
-    from eagle_repro.measure.claims import Run
+    from eagle_repro.measure.claims import Claim, Run
 
 LANGUAGES = ("en", "ru")
 Verb = Callable[..., argparse.ArgumentParser]
@@ -52,7 +52,7 @@ def check(args: argparse.Namespace) -> int:
 
     run, claims = _read(args.run), article()
     if args.text:
-        return _check_texts(args, run)
+        return _check_texts(args, claims, run)
     results = judge(claims, run)
     rows = [result.as_row() for result in results]
     named = {row["id"]: row for row in rows}
@@ -88,12 +88,12 @@ def report(args: argparse.Namespace) -> int:
     return finish(args, {"run": run.name, "left_out": left_out, "files": [str(path) for path in written]})
 
 
-def _check_texts(args: argparse.Namespace, run: Run) -> int:
-    from eagle_repro.experiments.report import article
+def _check_texts(args: argparse.Namespace, claims: Sequence[Claim], run: Run) -> int:
     from eagle_repro.measure.claims.marks import check_text
     from eagle_repro.present import claim_tables, tables
 
-    claims, document, wrong = article(), [], []
+    document: list[dict[str, Any]] = []
+    wrong: list[str] = []
     for path in args.text:
         try:
             marks = check_text(path.read_text(encoding="utf-8"), claims, run)

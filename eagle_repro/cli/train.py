@@ -142,10 +142,10 @@ def _print(summary: dict[str, Any]) -> None:
         return
     tau, last = summary.get("tau") or {}, summary["last"]
     accuracy = ", ".join(f"{share:.3f}" for share in last.get("accuracy", []))
-    print(
-        f"{summary['steps']} steps in {summary['seconds']:.0f} s, loss {last.get('loss')}, accuracy by step {accuracy}"
-    )
-    print(f"held-out tau {tau.get('before')} before, {tau.get('after')} after")
+    loss = f"{last['loss']:.3f}" if last else "not logged"
+    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s, loss {loss}, accuracy by step {accuracy}")
+    if None not in (before := tau.get("before"), after := tau.get("after")):
+        print(f"held-out tau {before:.2f} before, {after:.2f} after")
     if "head" in summary:
         print(summary["head"]["folder"])
 

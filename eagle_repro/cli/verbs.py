@@ -201,7 +201,7 @@ def load(args: argparse.Namespace) -> Pair:
     """The pair that the arguments name; the embedded one where they name none."""
     from eagle_repro.experiments.session import load_quietly
 
-    unnamed = not (args.pair or args.target or args.head)
+    unnamed = not (args.pair or args.target)
     return load_quietly(
         DEFAULT_PAIR if unnamed else args.pair,
         target=args.target,

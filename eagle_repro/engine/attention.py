@@ -8,16 +8,18 @@ row of -inf becomes NaN.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
 
 TREE_ATTENTION = "eagle_repro_tree"
+OF_ONE_TEXT = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class SlotCache:
@@ -65,7 +67,11 @@ class SlotCache:
 
     def write(self, layer: int, both: Tensor) -> tuple[Tensor, Tensor]:
         """update() with keys and values in one tensor (B, n, 2, kv_heads, head_dim)."""
-        self.kv[layer].permute(1, 2, 0, 3, 4)[self.rows, self.slots] = both
+        store(self.kv[layer], self.rows, self.slots, both)
+        return self.read(layer)
+
+    def read(self, layer: int) -> tuple[Tensor, Tensor]:
+        """What the pass reads of a layer: keys and values (B, kv_heads, span, head_dim)."""
         keys, values = self.kv[layer, :, :, : self.span].transpose(2, 3)
         return keys, values
 
@@ -96,10 +102,15 @@ class SlotCache:
         self.kv[:, :, self.rows, destination.clamp(max=last)] = moved
 
 
-def prefix_mask(length: Tensor, span: int, dtype: torch.dtype) -> Tensor:
-    """Additive mask (B, 1, span): slots below length (B,) are seen."""
-    behind = torch.arange(span, device=length.device) >= length.view(-1, 1, 1)
-    return behind.to(dtype) * torch.finfo(dtype).min
+def store(kv: Tensor, rows: Tensor, slots: Tensor, both: Tensor) -> None:
+    """Write `both`, keys and values (B, n, 2, kv_heads, d), to slots (B, n) of one layer (2, B, slots, kv_heads, d)."""
+    kv.permute(1, 2, 0, 3, 4)[rows, slots] = both
+
+
+def prefix_mask(lengths: Tensor, span: int, dtype: torch.dtype) -> Tensor:
+    """Additive mask (B, n, span): each query sees the slots below its own of lengths (B, n)."""
+    behind = torch.arange(span, device=lengths.device) >= lengths.unsqueeze(-1)
+    return behind.to(dtype).mul_(torch.finfo(dtype).min)
 
 
 def visibility(length: Tensor, block: Tensor, span: int, dtype: torch.dtype) -> Tensor:
@@ -112,7 +123,7 @@ def visibility(length: Tensor, block: Tensor, span: int, dtype: torch.dtype) -> 
     index = offset.clamp(0, newest - 1).unsqueeze(1).expand(-1, queries, -1)
     seen = block.expand(length.shape[0], -1, -1).gather(2, index) & (offset < newest).unsqueeze(1)
     seen = seen | (offset < 0).unsqueeze(1)
-    return ((~seen).to(dtype) * torch.finfo(dtype).min).unsqueeze(1)
+    return (~seen).to(dtype).mul_(torch.finfo(dtype).min).unsqueeze(1)
 
 
 def fold_mask(mask: Tensor, groups: int) -> Tensor:
@@ -120,27 +131,47 @@ def fold_mask(mask: Tensor, groups: int) -> Tensor:
     return mask if groups == 1 else mask.repeat(1, 1, groups, 1)
 
 
+def fold(query: Tensor, kv_heads: int) -> Tensor:
+    """Queries (B, n, heads, d) beside those that share their key/value head: (B, kv_heads, groups, n, d)."""
+    return query.unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4)
+
+
+def folded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Attention of queries from fold() over key, value (B, kv_heads, span, d): (B, n, kv_heads, groups, d), a view.
+
+    mask: from fold_mask; of a single text also (1, 1, n, span), which is faster. Any other raises ValueError: without
+    it this would silently look at every slot.
+    """
+    batch, _, groups, tokens, _ = query.shape
+    if mask is not None and batch == 1 and tuple(mask.shape) == (1, 1, tokens, key.shape[2]):
+        return _of_one_text(query, key, value, mask, scale)
+    expected = (batch, 1, groups * tokens, key.shape[2])
+    if mask is None or tuple(mask.shape) != expected:
+        given = None if mask is None else tuple(mask.shape)
+        raise ValueError(f"tree attention needs a mask of shape {expected}, got {given}")
+    # Heads that share keys and values go into the query axis, so that keys and values are never repeated.
+    out = F.scaled_dot_product_attention(query.flatten(2, 3), key, value, attn_mask=mask, scale=scale)
+    return out.unflatten(2, (groups, tokens)).permute(0, 3, 1, 2, 4)
+
+
+def _of_one_text(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """folded_attention() that copies nothing: key/value heads go as rows, and the heads of a row read the same memory.
+
+    Of the kernels for a GPU the memory-efficient one is known to take that.
+    """
+    groups = query.shape[2]
+    key, value = (each.transpose(0, 1).expand(-1, groups, -1, -1) for each in (key, value))
+    with sdpa_kernel(OF_ONE_TEXT) if query.is_cuda else nullcontext():
+        out = F.scaled_dot_product_attention(query[0], key, value, attn_mask=mask, scale=scale)
+    return out.permute(2, 0, 1, 3).unsqueeze(0)
+
+
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Attention of query (B, heads, n, d) over key, value (B, kv_heads, span, d) -> (B, n, heads, d).
 
-    Query heads that share a key/value head are folded into the query axis, so keys and values are never repeated.
-    mask: from fold_mask, (B, 1, heads / kv_heads * n, span). Raises ValueError for any other: without it this would
-    silently look at every slot.
+    mask: from fold_mask with heads / kv_heads groups, (B, 1, heads / kv_heads * n, span); any other raises ValueError.
     """
-    batch, heads, tokens, head_dim = query.shape
-    kv_heads, span = key.shape[1], key.shape[2]
-    folded = heads // kv_heads * tokens
-    if mask is None or tuple(mask.shape) != (batch, 1, folded, span):
-        given = None if mask is None else tuple(mask.shape)
-        raise ValueError(f"tree attention needs a mask of shape {(batch, 1, folded, span)}, got {given}")
-    query = query.reshape(batch, kv_heads, folded, head_dim)
-    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
-    return out.reshape(batch, heads, tokens, head_dim).transpose(1, 2)
-
-
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """grouped_attention of query (B, n, heads, d)."""
-    return grouped_attention(query.transpose(1, 2), key, value, mask, scale)
+    return folded_attention(fold(query.transpose(1, 2), key.shape[1]), key, value, mask, scale).flatten(2, 3)
 
 
 def _hf_tree_attention(

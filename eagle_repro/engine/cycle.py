@@ -17,6 +17,7 @@ from torch import Tensor
 
 from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, finite_choices
 from eagle_repro.engine.attention import SlotCache, prefix_mask, visibility
+from eagle_repro.engine.compiled import compilable
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
@@ -133,29 +134,46 @@ def draft_candidates(head: Eagle3Head, state: State, depth: int, k: int, span: i
     What a level drafts does not depend on how many nodes are kept, nor on the levels below it.
     """
     assert state.head_cache is not None
-    batch, device, cache = state.length.shape[0], state.length.device, state.head_cache
+    device, cache = state.length.device, state.head_cache
     hidden = catch_up(head, state, span)  # (B, 1, H): the head's output for the root
     tokens, logprobs = best_children(head, hidden, k)
-    inputs, best, hidden = tokens[:, 0], logprobs[:, 0], hidden.expand(-1, k, -1)  # of the k frontier nodes
-    frontier = torch.arange(k, device=device).expand(batch, k)  # flat candidate numbers, best first
-    drafted, scores, frontiers = [inputs], [best], []
-    seen = prefix_mask(state.length, span, hidden.dtype).expand(-1, k, -1)  # (B, k, span), each node's own
-    slots = (state.length.unsqueeze(1) + torch.arange(depth * k, device=device)).clamp(max=span - 1)
+    inputs, best, hidden = tokens[:, 0], logprobs[:, 0], hidden.repeat(1, k, 1)  # of the k frontier nodes
+    if not depth:
+        return Candidates.of_levels([inputs], [best], [])
+    drafted, scores, chosen = [inputs], [best], []
+    seen = prefix_mask(state.length.unsqueeze(1), span, hidden.dtype).repeat(1, k, 1)  # (B, k, span), each node's own
+    drawn = torch.arange(depth * k, device=device)
+    slots = cache.at((state.length.unsqueeze(1) + drawn).clamp(max=span - 1), span).slots  # of all levels
+    positions = state.length.unsqueeze(1) + drawn // k
     for level in range(depth):
-        own = slots[:, level * k : level * k + k]
-        seen = seen.scatter(2, own.unsqueeze(-1), 0.0)
-        positions = (state.length + level).unsqueeze(1).expand(-1, k)
-        hidden = head(hidden, inputs, positions, seen.unsqueeze(1), cache.at(own, span))
+        own = slice(level * k, level * k + k)
+        cache.slots = slots[:, own]
+        seen.scatter_(2, cache.slots.unsqueeze(-1), 0.0)
+        hidden = head(hidden, inputs, positions[:, own], seen.unsqueeze(1), cache)
         tokens, logprobs = best_children(head, hidden, k)  # (B, k, k)
         drafted.append(tokens.flatten(1))
         scores.append((best.unsqueeze(-1) + logprobs).flatten(1))
-        frontiers.append(frontier)
         if level + 1 < depth:
-            best, newest = (column[:, :k] for column in ranked(scores[-1]))
-            inputs, parent = drafted[-1].gather(1, newest), newest // k
-            hidden, seen = pick_rows(hidden, parent), pick_rows(seen, parent)
-            frontier = newest + (k + level * k * k)
-    return Candidates.of_levels(drafted, scores, frontiers)
+            newest, best, inputs, hidden, seen = next_frontier(drafted[-1], scores[-1], hidden, seen)
+            chosen.append(newest)
+    # Flat candidate numbers of what was expanded, best first: all of level 0, then k of each expansion.
+    expanded = [torch.arange(k, device=device).expand(len(state.length), k)]
+    if chosen:
+        starts = torch.arange(k, k + len(chosen) * k * k, k * k, device=device).repeat_interleave(k)
+        expanded.append(torch.cat(chosen, dim=1) + starts)
+    return Candidates.of_levels(drafted, scores, expanded)
+
+
+@compilable(tokens=(0,), scores=(0,), hidden=(0,), seen=(0, 2))
+def next_frontier(
+    tokens: Tensor, scores: Tensor, hidden: Tensor, seen: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The best k of a level's k * k candidates: their numbers there, scores and tokens (B, k); hidden states (B, k, H)
+    and masks (B, k, span) of their parents, the rows that drafted them."""
+    k = hidden.shape[1]
+    best, newest = (column[:, :k] for column in ranked(scores))
+    parent = newest // k
+    return newest, best, tokens.gather(1, newest), pick_rows(hidden, parent), pick_rows(seen, parent)
 
 
 def pick_rows(x: Tensor, rows: Tensor) -> Tensor:
@@ -171,13 +189,13 @@ def catch_up(head: Eagle3Head, state: State, span: int) -> Tensor:
     assert state.head_cache is not None
     start = state.length - state.pending
     rows = torch.arange(state.features.shape[1], device=start.device)
-    positions = (start.unsqueeze(1) + rows).clamp(max=state.head_cache.capacity - 1)
-    mask = visibility(start, causal(len(rows), start.device), span, state.features.dtype)
-    cache = state.head_cache.at(positions, span)
-    hidden = head(head.fuse(state.features), state.followers, positions, mask, cache)
+    cache = state.head_cache.at(start.unsqueeze(1) + rows, span)
+    mask = prefix_mask(cache.slots + 1, span, state.features.dtype).unsqueeze(1)
+    hidden = head(head.fuse(state.features), state.followers, cache.slots, mask, cache)
     return pick_rows(hidden, (state.pending - 1).unsqueeze(1))
 
 
+@compilable(hidden=(0, 1))
 def best_children(head: Eagle3Head, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` likeliest next tokens (target ids) and their log-probabilities (B, n, count), best first."""
     values, indices = likeliest(head.log_probabilities(hidden), count)
@@ -195,7 +213,7 @@ def likeliest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     parts = values.unflatten(-1, (-1, PART)).topk(count, dim=-1, sorted=False)
     best = parts.values.flatten(-2).topk(count, dim=-1)
     within = parts.indices.flatten(-2).gather(-1, best.indices)
-    return best.values, within + best.indices // count * PART
+    return best.values, within.add(best.indices // count, alpha=PART)
 
 
 def verify(target: Target, state: State, tree: DraftTree, span: int, *, features: bool) -> tuple[Tensor, Tensor | None]:

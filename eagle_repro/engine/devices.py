@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from eagle_repro.engine.compiled import missing
+
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 KNOWN = 'use "auto", "cpu", "cuda", "cuda:N" or several cards, "cuda:0,cuda:1"'
-STACKS = ("eager", "graph")
+STACKS = ("eager", "graph", "compiled")
+COMPILES = (8, 0)  # compute capability from which a card runs what Triton makes, and bfloat16 natively
 BESIDE_WEIGHTS = 1_000_000_000  # bytes of caches, activations and the libraries' own memory, on each card
 
 
@@ -68,24 +71,37 @@ def resolve_dtype(dtype: str, device: torch.device, preferred: str | None = None
         raise ValueError(f"dtype={dtype!r} is not known: use auto, {', '.join(DTYPES)}")
     if device.type != "cuda":
         return DTYPES["float32" if dtype == "auto" else dtype]
-    native = torch.cuda.get_device_capability(device) >= (8, 0)
+    native = torch.cuda.get_device_capability(device) >= COMPILES
     if dtype == "bfloat16" and not native:
         raise ValueError('dtype="bfloat16" needs compute capability 8.0; this card emulates it slowly: use "float16"')
     return DTYPES[(preferred or ("bfloat16" if native else "float16")) if dtype == "auto" else dtype]
 
 
 def resolve_stack(name: str, device: torch.device, *, split: bool = False) -> str:
-    """The stack to use: "auto" takes the fastest one the device has, graphs on a GPU and eager on a CPU.
+    """The stack to use: "auto" is "graph" on a GPU, which is ready in seconds, and "eager" on a CPU or a split target.
 
-    split: over several devices, which graphs cannot hold. Raises ValueError for a name that is not a stack, and for
-    graphs of a split target or where there is no GPU.
+    "compiled" is for those who ask for it: its cycles are shorter, but compiling takes a minute before the first one.
+    split: over several devices, which graphs cannot hold. Raises ValueError for a name that is not a stack, for graphs
+    of a split target or where there is no GPU, and for compiling where the card or what it takes is missing.
     """
     if name == "auto":
         return "graph" if device.type == "cuda" and not split else "eager"
     if name not in STACKS:
         raise ValueError(f'stack={name!r} is not known: use "auto" or one of {", ".join(STACKS)}')
-    if name == "graph" and device.type != "cuda":
-        raise ValueError(f'stack="graph" needs a CUDA device, and the device is {device}: use "eager"')
-    if name == "graph" and split:
-        raise ValueError('stack="graph" cannot hold a target that is split over devices: use "eager" or "auto"')
+    if name != "eager" and device.type != "cuda":
+        raise ValueError(f'stack="{name}" needs a CUDA device, and the device is {device}: use "eager"')
+    if name != "eager" and split:
+        raise ValueError(f'stack="{name}" cannot hold a target that is split over devices: use "eager" or "auto"')
+    if name == "compiled":
+        if (found := torch.cuda.get_device_capability(device)) < COMPILES:
+            raise ValueError(
+                f'stack="compiled" needs compute capability {_dotted(COMPILES)}, and {device} has {_dotted(found)}: '
+                'use "graph"'
+            )
+        if lacking := missing():
+            raise ValueError(f'stack="compiled" needs {lacking}: install it, or use "graph"')
     return name
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

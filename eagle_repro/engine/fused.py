@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from eagle_repro.engine.attention import SlotCache, attend, fold_mask
+from eagle_repro.engine.attention import SlotCache, fold, fold_mask, folded_attention, store
+from eagle_repro.engine.compiled import compilable
 
 AT_ONCE = 64  # tokens up to which the rotary tables of all layers are made in one kernel; more would take memory
 FUSED = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -32,9 +33,9 @@ class FusedDecoder:
         kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
         self.embedding: Tensor = decoder.embed_tokens.weight
         self.rotary: Any = decoder.rotary_emb
-        self.layers = [_Layer(layer, heads, kv_heads) for layer in decoder.layers]
+        self.layers = [_Layer(each, heads, kv_heads, each.self_attn.scaling) for each in decoder.layers]
         self.norm = _Norm(decoder.norm)
-        norms = [layer.block.norms for layer in self.layers if layer.block.norms is not None]
+        norms = [layer.norms for layer in self.layers if layer.norms is not None]
         self.norms = torch.stack(norms) if norms else None  # (layers, heads + 2 kv_heads, d)
 
     def __call__(
@@ -42,29 +43,28 @@ class FusedDecoder:
     ) -> tuple[Tensor, Tensor | None]:
         """Last hidden states (B, n, H) and the inputs of the tapped layers (B, n, taps * H).
 
-        tokens, positions (B, n); mask folded, (B, 1, heads / kv_heads * n, span); cache set with at().
+        tokens, positions (B, n); mask (B, 1, n, span) additive; cache set with at().
         """
         batch, count = tokens.shape
+        mask = self.layers[0].folded(mask)
         embedded = rows_of(self.embedding, tokens)
-        x = embedded.flatten(0, 1)  # (B * n, H), added to in place
+        x, more = embedded.flatten(0, 1), None  # (B * n, H)
         cos, sin = self.rotary(embedded, positions)
         tables = self._tables(torch.stack((cos, signed(sin))))
         tapped = {}
         for number, (layer, rotary) in enumerate(zip(self.layers, tables, strict=False)):
+            x, query = enter(layer, x, more, rotary, cache.kv[number], cache.rows, cache.slots)
             if number in taps:
                 tapped[number] = x.clone()
-            out = layer.block.attend(layer.input_norm(x), rotary, mask, cache, number)
-            x.addmm_(out, layer.block.out.t())
-            x.addmm_(layer.mlp.activated(layer.mlp_norm(x)), layer.mlp.down.t())
-        hidden = self.norm(x).view(batch, count, -1)
+            x, more = leave(layer, x, layer.attend(query, mask, cache, number))
+        hidden = self.norm(x if more is None else x + more).view(batch, count, -1)
         if not taps:
             return hidden, None
         return hidden, torch.cat([tapped[number] for number in taps], dim=-1).view(batch, count, -1)
 
     def _tables(self, tables: Tensor) -> Iterable[Tensor]:
         """Each layer's rotary tables (2, B, n, heads + 2 kv_heads, d) from cos and signed sin (2, B, n, d)."""
-        block = self.layers[0].block
-        tables = block.by_head(tables)
+        tables = self.layers[0].by_head(tables)
         if self.norms is None:
             return repeat(tables)
         # A head's norm is multiplied in: w * x * cos + roll(w * x) * sin = x * (w * cos) + roll(x) * (roll(w) * sin).
@@ -81,8 +81,9 @@ class FusedHead:
     def __init__(self, head: Any) -> None:
         config, layer = head.config, head.midlayer
         self.head = head
-        self.block = _Attention(layer.self_attn, config.heads, config.kv_heads, config.head_dim**-0.5)
-        self.mlp = _Mlp(layer.mlp)
+        self.layer = _Layer(layer, config.heads, config.kv_heads, config.head_dim**-0.5)
+        self.hidden_norm = _Norm(layer.hidden_norm)
+        self.targets = head.d2t + torch.arange(len(head.d2t), device=head.d2t.device)  # target ids by draft ids
         self.all_tables = [torch.empty(0, 2 * config.head_dim, device=head.d2t.device)]
 
     @property
@@ -98,15 +99,10 @@ class FusedHead:
             self.all_tables.append(tables[:, 0].transpose(0, 1).flatten(1).contiguous())
 
     def __call__(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
-        layer = self.head.midlayer
-        embedded = rows_of(self.head.embedding, tokens)
-        x = torch.cat((layer.input_layernorm(embedded), layer.hidden_norm(hidden)), dim=-1)
-        tables = rows_of(self.tables, positions).unflatten(-1, (2, -1)).movedim(-2, 0)
-        tables = self.block.by_head(tables)
-        out = self.block.attend(x.flatten(0, 1), tables, fold_mask(mask, self.block.groups), cache, 0)
-        hidden = torch.addmm(hidden.flatten(0, 1), out, self.block.out.t())
-        hidden.addmm_(self.mlp.activated(layer.post_attention_layernorm(hidden)), self.mlp.down.t())
-        return hidden.view(*tokens.shape, -1)
+        x, query = enter_head(self, hidden, tokens, positions, self.tables, cache.kv[0], cache.rows, cache.slots)
+        out = self.layer.attend(query, self.layer.folded(mask), cache, 0)
+        x, more = leave(self.layer, x, out)
+        return (x if more is None else x + more).view(*tokens.shape, -1)
 
 
 class _Norm:
@@ -114,23 +110,27 @@ class _Norm:
 
     def __init__(self, norm: Any) -> None:
         self.weight: Tensor = norm.weight
-        self.eps: float = norm.variance_epsilon
+        self.eps: float | None = norm.eps if isinstance(norm, nn.RMSNorm) else norm.variance_epsilon
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-class _Attention:
-    """Attention with one projection, one rotation and one cache write for queries, keys and values together.
+class _Layer:
+    """One decoder layer. Queries, keys and values have one projection, one rotation and one cache write together.
 
     Values go through the rotation by no angle, which leaves them as they are: one kernel over all that lies in a row is
     cheaper than two over parts of it.
     """
 
-    def __init__(self, attention: Any, heads: int, kv_heads: int, scale: float) -> None:
+    def __init__(self, layer: Any, heads: int, kv_heads: int, scale: float) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
         self.heads, self.kv_heads, self.groups, self.scale = heads, kv_heads, heads // kv_heads, scale
+        self.input_norm, self.mlp_norm = _Norm(layer.input_layernorm), _Norm(layer.post_attention_layernorm)
         self.qkv, self.bias = join((attention.q_proj, attention.k_proj, attention.v_proj))
         self.out: Tensor = attention.o_proj.weight
+        self.gate_up = join((mlp.gate_proj, mlp.up_proj))[0].unflatten(0, (2, -1)).transpose(1, 2)  # (2, H, mlp)
+        self.down: Tensor = mlp.down_proj.weight
         self.rotated = torch.arange(heads + 2 * kv_heads, device=self.qkv.device).view(-1, 1) < heads + kv_heads
         self.unmoved = torch.tensor([1.0, 0.0], dtype=self.qkv.dtype, device=self.qkv.device).view(2, 1, 1, 1, 1)
         query, key = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
@@ -144,45 +144,92 @@ class _Attention:
         """Rotary tables (2, B, n, d) for every head: (2, B, n, heads + 2 kv_heads, d)."""
         return torch.where(self.rotated, tables.unsqueeze(3), self.unmoved)
 
-    def attend(self, x: Tensor, tables: Tensor, mask: Tensor, cache: SlotCache, layer: int) -> Tensor:
-        """Outputs (B * n, heads * d), before the last projection, of normed inputs x (B * n, H or 2H).
+    def project(self, x: Tensor, tables: Tensor, kv: Tensor, rows: Tensor, slots: Tensor) -> Tensor:
+        """Folded queries of normed inputs x (B * n, H or 2H); keys and values go to slots (B, n) of a layer's cache.
 
-        tables (2, B, n, heads + 2 kv_heads, d); mask folded.
+        tables (2, B, n, heads + 2 kv_heads, d).
         """
-        joined = F.linear(x, self.qkv, self.bias).view(tables.shape[1:])  # (B, n, heads + 2 kv_heads, d)
+        joined = product(x, self.qkv, self.bias).view(tables.shape[1:])  # (B, n, heads + 2 kv_heads, d)
         if self.norms is None:
-            query, both = self._parted(turned(joined, tables))
+            joined = turned(joined, tables)
         else:  # the norm of the values is not theirs
-            query, both = self._parted(turned(F.rms_norm(joined, joined.shape[-1:], eps=self.eps), tables))
-            both = torch.stack((both[:, :, 0], joined[:, :, -self.kv_heads :]), dim=2)
-        keys, values = cache.write(layer, both)
-        return attend(query, keys, values, mask, self.scale).flatten(2).flatten(0, 1)
-
-    def _parted(self, joined: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries (B, n, heads, d); keys and values (B, n, 2, kv_heads, d)."""
+            normed = turned(F.rms_norm(joined, joined.shape[-1:], eps=self.eps), tables)
+            joined = torch.where(self.rotated, normed, joined)
         query, both = joined.split((self.heads, 2 * self.kv_heads), dim=2)
-        return query, both.unflatten(2, (2, self.kv_heads))
+        store(kv, rows, slots, both.unflatten(2, (2, self.kv_heads)))
+        return fold(query, self.kv_heads)
+
+    def folded(self, mask: Tensor) -> Tensor:
+        """The mask that attend() takes: of one text the mask itself, else repeated for heads that share keys."""
+        return mask if len(mask) == 1 else fold_mask(mask, self.groups)
+
+    def attend(self, query: Tensor, mask: Tensor, cache: SlotCache, number: int) -> Tensor:
+        """folded_attention() to what the pass reads of this layer, the cache's layer `number`."""
+        return folded_attention(query, *cache.read(number), mask, self.scale)
 
 
-class _Mlp:
-    def __init__(self, mlp: Any) -> None:
-        joined, _ = join((mlp.gate_proj, mlp.up_proj))
-        self.gate_up = joined.unflatten(0, (2, -1)).transpose(1, 2)  # (2, H, mlp)
-        self.down: Tensor = mlp.down_proj.weight
-
-    def activated(self, x: Tensor) -> Tensor:
-        """What the last projection reads, (B * n, mlp), from normed inputs (B * n, H)."""
-        gate, up = torch.matmul(x, self.gate_up)  # one batched product, so that both halves lie in a row
-        return F.silu(gate).mul_(up)
+# What lies between one attention and the next. A residual stream x (B * n, H) is added to in place by the product that
+# ends a block, which saves a kernel; compiled, the sum goes into the norm behind it, and what is still to be added to x
+# is handed on as `more`.
 
 
-class _Layer:
-    """One decoder layer."""
+@compilable(x=(0,), more=(0,), tables=(1, 2), kv=(1, 2), rows=(0,), slots=(0, 1))
+def enter(
+    layer: _Layer, x: Tensor, more: Tensor | None, tables: Tensor, kv: Tensor, rows: Tensor, slots: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The layer's input and its folded queries; keys and values are stored."""
+    if more is not None:
+        x = x + more
+    return x, layer.project(layer.input_norm(x), tables, kv, rows, slots)
 
-    def __init__(self, layer: Any, heads: int, kv_heads: int) -> None:
-        self.input_norm, self.mlp_norm = _Norm(layer.input_layernorm), _Norm(layer.post_attention_layernorm)
-        self.block = _Attention(layer.self_attn, heads, kv_heads, layer.self_attn.scaling)
-        self.mlp = _Mlp(layer.mlp)
+
+@compilable(
+    hidden=(0, 1), tokens=(0, 1), positions=(0, 1), tables=(0,), kv=(1, 2), rows=(0,), slots=(0, 1)
+)  # fmt: skip
+def enter_head(
+    head: FusedHead,
+    hidden: Tensor,
+    tokens: Tensor,
+    positions: Tensor,
+    tables: Tensor,
+    kv: Tensor,
+    rows: Tensor,
+    slots: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """enter() of an EAGLE-3 head, which reads the tokens' embeddings beside its hidden states (B, n, H); tables of all
+    positions."""
+    embedded = rows_of(head.head.embedding, tokens)
+    joined = torch.cat((head.layer.input_norm(embedded), head.hidden_norm(hidden)), dim=-1)
+    rotary = head.layer.by_head(rows_of(tables, positions).unflatten(-1, (2, -1)).movedim(-2, 0))
+    query = head.layer.project(joined.flatten(0, 1), rotary, kv, rows, slots)
+    x = hidden.flatten(0, 1)
+    return x if torch.compiler.is_compiling() else x.clone(), query
+
+
+@compilable(x=(0,), out=(0, 1))
+def leave(layer: _Layer, x: Tensor, out: Tensor) -> tuple[Tensor, Tensor | None]:
+    """x with the attention's outputs (B, n, kv_heads, groups, d) and the MLP; what of it is still to be added."""
+    out = out.flatten(2).flatten(0, 1)
+    if not torch.compiler.is_compiling():
+        x.addmm_(out, layer.out.t())
+        gate, up = torch.matmul(layer.mlp_norm(x), layer.gate_up)  # one product, so that both halves lie in a row
+        return x.addmm_(F.silu(gate).mul_(up), layer.down.t()), None
+    x = x + product(out, layer.out)
+    normed = layer.mlp_norm(x)
+    if len(x) == 1:
+        gate, up = (product(normed, weight.t()) for weight in layer.gate_up)
+    else:
+        gate, up = torch.matmul(normed, layer.gate_up)
+    return x, product(F.silu(gate) * up, layer.down)
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (T, in) through a linear layer of weight (out, in). Compiled, that of one row is a sum that takes in what comes
+    before and after it, and reads the weight as fast as the memory gives it; a library's kernel does not."""
+    if torch.compiler.is_compiling() and len(x) == 1:
+        out = (x * weight).sum(dim=-1).unsqueeze(0)
+        return out if bias is None else out + bias
+    return F.linear(x, weight, bias)
 
 
 def rows_of(table: Tensor, ids: Tensor) -> Tensor:

@@ -166,6 +166,8 @@ class Eagle3Head(nn.Module):
 
     def to_target(self, draft_ids: Tensor) -> Tensor:
         """Target ids of draft ids, any shape."""
+        if self.fused is not None:
+            return self.fused.targets.gather(0, draft_ids.flatten()).view_as(draft_ids)
         return draft_ids + self.d2t.gather(0, draft_ids.flatten()).view_as(draft_ids)
 
 

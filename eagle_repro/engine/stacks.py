@@ -2,7 +2,8 @@
 
 "eager" runs them operation by operation. "graph" captures them as CUDA graphs, once for each tree shape, length bucket
 and batch, and replays them: the host then starts one graph a cycle instead of a thousand kernels. It needs neither
-Triton nor a compiler. Either launches the one cycle there is.
+Triton nor a compiler. "compiled" captures the same functions, made into fewer kernels by torch.compile. Each launches
+the one cycle there is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 
 from eagle_repro.engine.accept import Accepted, Sampling
 from eagle_repro.engine.capture import Recorded, captured, unchanged, warm_up
+from eagle_repro.engine.compiled import compiling
 from eagle_repro.engine.cycle import Launch, State, at_once, cycle
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
@@ -33,7 +35,7 @@ T = TypeVar("T")
 
 def make_stack(name: str) -> Eager:
     """The stack of a resolved name."""
-    return Graph() if name == "graph" else Eager()
+    return {"eager": Eager, "graph": Graph, "compiled": Compiled}[name]()
 
 
 def read_span(longest: int, slots: int) -> int:
@@ -66,6 +68,7 @@ class Eager:
 
     def __init__(self) -> None:
         self.capture_s = 0.0
+        self.compile_s = 0.0  # the part of it that went by before anything was captured: warm-up, and compiling
         self.known: dict[Any, float] = {}
 
     def taken(self) -> AbstractContextManager[Any]:
@@ -144,6 +147,7 @@ class Graph(Eager):
     def __init__(self) -> None:
         super().__init__()
         self._state: State | None = None
+        self._owners: tuple[Target, Eagle3Head | None] | None = None
         self._graphs: dict[Any, dict[str, Recorded[Any]]] = {}
         self._pool: Any = None
         self._lock = threading.Lock()
@@ -167,13 +171,14 @@ class Graph(Eager):
         kept = self._state
         while len(self._graphs) > MOST_GRAPHS:  # between texts: one in the middle of a text would be missed there
             del self._graphs[next(iter(self._graphs))]
-        if kept is None or not _fits(kept, target, head, batch, slots, rows, sampled):
+        if kept is None or not self._fits(kept, target, head, batch, slots, rows, sampled):
             if kept is not None and kept.length.shape[0] == batch:  # they grow, so that two sizes do not take turns
                 slots, rows = max(slots, kept.target_cache.capacity), max(rows, kept.features.shape[1])
             self._state, kept = None, None
             self._graphs.clear()
             self._pool = None  # a pool dies with its last graph
             self._state = State.blank(target, head, batch, slots, rows, sampled=sampled)
+            self._owners = target, head
             return self._state
         kept.pending.fill_(1)
         kept.active.fill_(True)
@@ -213,7 +218,11 @@ class Graph(Eager):
         return tree, accepted
 
     def launched(self, work: Callable[[], T], device: torch.device) -> Callable[[], T]:
-        return captured(work, device, ())
+        return captured(self.inside(work), device, ())
+
+    def inside(self, work: Callable[[], T]) -> Callable[[], T]:
+        """The work as this stack does it, once or recorded."""
+        return work
 
     def _phases(
         self,
@@ -235,26 +244,37 @@ class Graph(Eager):
         phases: dict[str, Recorded[Any]] = {}
 
         def record(phase: str, work: Callable[[], T]) -> T:
-            phases[phase] = Recorded(work, device, self._pool)
+            phases[phase] = Recorded(self.inside(work), device, self._pool)
             return phases[phase].result
 
         def work(launch: Launch) -> Any:
             return batch.cycle(shape, span, launch, catch=catch)
 
-        warm_up(lambda: work(at_once), device, batch.state.small)
+        warm_up(self.inside(lambda: work(at_once)), device, batch.state.small)
+        self.compile_s += time.perf_counter() - start
         with unchanged(batch.state.small):
             work(record) if apart else record("cycle", lambda: work(at_once))
         self._graphs[key] = phases
         self.capture_s += time.perf_counter() - start
         return phases
 
-
-def _fits(
-    kept: State, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, sampled: bool
-) -> bool:
-    """Whether kept buffers serve texts of this pair, and are large enough."""
-    for owner, cache in ((target, kept.target_cache), (head, kept.head_cache)):
-        if owner is not None and (cache is None or not cache.like(owner.cache(0, 0))):
+    def _fits(
+        self, kept: State, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, sampled: bool
+    ) -> bool:
+        """Whether the kept buffers serve texts of this pair, and are large enough."""
+        if self._owners is None or self._owners[0] is not target or head not in (None, self._owners[1]):
             return False
-    enough = kept.target_cache.capacity >= slots and kept.features.shape[1] >= rows
-    return enough and kept.length.shape[0] == batch and (kept.noise is not None or not sampled)
+        enough = kept.target_cache.capacity >= slots and kept.features.shape[1] >= rows
+        return enough and kept.length.shape[0] == batch and (kept.noise is not None or not sampled)
+
+
+class Compiled(Graph):
+    """Captured phases whose small operations torch.compile has joined. Prompts are read as the other stacks read them:
+    they come in all lengths, and a long pass gains little."""
+
+    def inside(self, work: Callable[[], T]) -> Callable[[], T]:
+        def compiled() -> T:
+            with compiling():
+                return work()
+
+        return compiled

@@ -77,9 +77,9 @@ class Target:
 
         Returns the last hidden states (B, n, H) and, when asked, the tapped features (B, n, 3H).
         """
-        mask = fold_mask(mask, self.heads // self.kv_heads)
         if self.fused is not None:
             return self.fused(tokens, positions, mask, cache, self.taps if features else ())
+        mask = fold_mask(mask, self.heads // self.kv_heads)
         with attention_of(self.model, TREE_ATTENTION), self._tapped(self.taps if features else ()) as tapped:
             # The cache goes fourth by position: its keyword was renamed between transformers versions.
             hidden = self.decoder(tokens, mask, positions, cache)[0]

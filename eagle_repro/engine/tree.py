@@ -68,11 +68,11 @@ class Candidates:
     @classmethod
     def of_levels(cls, tokens: list[Tensor], scores: list[Tensor], frontiers: list[Tensor]) -> Candidates:
         """From what each level drafted: tokens, scores (B, k) on level 0, then (B, k * k) an expansion; frontiers:
-        flat numbers (B, k) of the candidates that each expansion expanded."""
+        flat numbers of the expanded candidates, k an expansion and in order, in as many parts as one likes."""
         first = tokens[0]
         k = first.shape[1]
-        parents = [frontier.repeat_interleave(k, dim=1) for frontier in frontiers]
-        flat = torch.arange(k + len(parents) * k * k, device=first.device) - k
+        parents = [torch.cat(frontiers, dim=1).repeat_interleave(k, dim=1)] if frontiers else []
+        flat = torch.arange(k + (len(tokens) - 1) * k * k, device=first.device) - k
         depths = flat.div(k * k, rounding_mode="floor").clamp(min=-1) + 2
         return cls(
             torch.cat(tokens, dim=1),

@@ -22,7 +22,7 @@ from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.long_prompts import in_domain, lengthened, meaningless, pooled
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.published import of_a_gpu
-from eagle_repro.experiments.rows import WARM_UP_TOKENS, Item, Row, Way, text_digest, tree_key
+from eagle_repro.experiments.rows import WARM_UP_TOKENS, Item, Row, Way, reason_of, text_digest, tree_key
 from eagle_repro.experiments.session import Progress, Session, silent
 from eagle_repro.experiments.stack_costs import tree_fields
 from eagle_repro.experiments.target_size import SMALL_SHAPES
@@ -154,7 +154,7 @@ def _write_point(
             row = _row(ways[done.method], batches[done.item], done)
             writer.write(key(done.method, done.item), {"what": axis, "value": value, "place": done.item} | row)
     except torch.OutOfMemoryError as error:
-        _skip(writer, axis, value, pair.name, str(error))
+        _skip(writer, axis, value, pair.name, reason_of(error))
         return False
     return True
 
@@ -195,7 +195,7 @@ def _time_shape(writer: RecordWriter, plan: Plan, device: str, stack: str) -> It
     try:
         made = random_pair(plan.shape, device, torch.float32 if device == "cpu" else torch.float16, stack=stack)
     except RuntimeError as error:  # torch's own out-of-memory error is one, too
-        _skip(writer, "timing", 0, plan.shape.name, str(error))
+        _skip(writer, "timing", 0, plan.shape.name, reason_of(error))
         return
     pair = replace(made, max_length=max(made.max_length, max(plan.contexts) + plan.tokens))
     for place, step in left:
@@ -204,7 +204,7 @@ def _time_shape(writer: RecordWriter, plan: Plan, device: str, stack: str) -> It
         try:
             found, ready = watch(pair, step, [prompts], plan.tokens, plan.cycles)
         except (NonFiniteLogits, torch.OutOfMemoryError) as error:
-            _skip(writer, axis, value, pair.name, str(error))
+            _skip(writer, axis, value, pair.name, reason_of(error))
             continue
         row = {"what": "timing", "axis": axis, "value": value, "pair": pair.name, "dtype": pair.dtype}
         row |= tree_fields(step)
@@ -222,5 +222,4 @@ def _timing_key(plan: Plan, place: tuple[str, int, int, int], step: TreeShape | 
 def _skip(writer: RecordWriter, axis: str, value: int, pair: str, reason: str) -> None:
     key = f"skipped/{axis}/{value}/{pair}"
     if not writer.has(key):
-        said = reason.strip().partition("\n")[0]
-        writer.write(key, {"what": "skipped", "axis": axis, "value": value, "pair": pair, "reason": said})
+        writer.write(key, {"what": "skipped", "axis": axis, "value": value, "pair": pair, "reason": reason})

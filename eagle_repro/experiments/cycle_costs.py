@@ -1,20 +1,24 @@
-"""What the phases of a cycle cost: few instrumented cycles of many shapes, plain steps among them."""
+"""What the phases of a cycle cost: few instrumented cycles of many shapes, plain steps among them.
+
+A stack that launches a whole cycle at once takes less for it than for its phases with a clock in between. There the
+same text is written once more without clocks: its cycles are what a cycle costs, the instrumented ones say how that is
+divided among the phases.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from eagle_repro.api import Pair
 from eagle_repro.engine.request import Cycle
 from eagle_repro.engine.shape import TreeShape
+from eagle_repro.experiments.long_prompts import meaningless
 from eagle_repro.experiments.roofline import Passes
-from eagle_repro.experiments.rows import Item, Way, tree_key, write_text
+from eagle_repro.experiments.rows import Item, Row, Way, tree_key, write_text
 from eagle_repro.measure.timing import measure
 
-Row = dict[str, Any]
 WARM_UP_CYCLES = 2
 
 
@@ -50,7 +54,7 @@ def cost_rows(
 
 def reference_times(pair: Pair, counts: Sequence[int], passes: int) -> Mapping[int, float]:
     """Seconds of a pass of so many tokens, as the reference's rule times them: nothing before, the mean of `passes`."""
-    run = Passes(pair, [7 * place % pair.target.vocabulary for place in range(max(counts))])
+    run = Passes(pair, meaningless(pair.target.vocabulary, max(counts)))
     timed = {count: measure(partial(run, 0, count), device=pair.device, repeats=passes) for count in counts}
     return {count: math.fsum(each.values) / passes for count, each in timed.items()}
 
@@ -66,26 +70,29 @@ def _label(shape: TreeShape | None) -> str:
 def _timed(pair: Pair, items: Sequence[Item], shape: TreeShape | None, cycles: int) -> Iterator[Row]:
     """The costs of at least `cycles` cycles of a shape, from the first question on; means, for means add up."""
     done: list[Cycle] = []
-    seconds, place = 0.0, 0
+    seconds, whole, place = 0.0, 0.0, 0
+    apart = shape is not None and pair.stack != "eager"
     way = Way("plain") if shape is None else Way("eagle", "-", shape)
     while len(done) < cycles:
         left = cycles - len(done)
         # Two tokens a cycle are a guess; too few is made up for by the next question. A plain cycle gives just one.
         tokens = 1 + (left if shape is None else 2 * left)
-        text = write_text(pair, way, items[place % len(items)], tokens, instrument=shape is not None)
+        item = items[place % len(items)]
+        text = write_text(pair, way, item, tokens, instrument=shape is not None)
         done, seconds, place = done + text.cycles, seconds + text.decode_s, place + 1
-    count = len(done)
+        whole += (write_text(pair, way, item, tokens) if apart else text).decode_s
+    count, part = len(done), whole / seconds
     common = {"what": "cost", "cycles": count, "context": sum(cycle.context for cycle in done) / count}
     common |= {"nodes": None, "depth": None, "top_k": None}
     if shape is None:
-        return iter([common | {"phase": "plain", "nodes": 1, "seconds": seconds / count}])
-    draft, verify = _sum(done, "draft_s"), _sum(done, "verify_s")
+        return iter([common | {"phase": "plain", "nodes": 1, "seconds": whole / count}])
+    draft, verify = part * _sum(done, "draft_s"), part * _sum(done, "verify_s")
     nodes, drafted = {"nodes": shape.total_tokens}, {"depth": shape.depth, "top_k": shape.top_k}
     return iter(
         [
             common | nodes | {"phase": "verify", "seconds": verify / count},
             common | drafted | {"phase": "draft", "seconds": draft / count},
-            common | nodes | {"phase": "rest", "seconds": max(0.0, seconds - draft - verify) / count},
+            common | nodes | {"phase": "rest", "seconds": max(0.0, whole - draft - verify) / count},
         ]
     )
 

@@ -19,7 +19,7 @@ from eagle_repro.engine.head import load_head
 from eagle_repro.experiments.compared import alternated, write_compared
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.published import of_a_gpu
-from eagle_repro.experiments.rows import Item, Row, Way, domain_of
+from eagle_repro.experiments.rows import Item, Row, Way, domain_of, reason_of
 from eagle_repro.experiments.session import Progress, Session, silent
 from eagle_repro.experiments.speedup import read_items
 from eagle_repro.experiments.tau import count_cycles
@@ -121,8 +121,8 @@ def _open(pair: Pair, name: str, heads: str | None) -> tuple[Pair | None, Row]:
     try:
         return pair_with(pair, folder), {"sha256": sha256_of(folder / "model.safetensors"), **_training_of(folder)}
     except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        return None, {"reason": reason.replace(str(folder), folder.name)}  # no folder of this machine in a record
+        # No folder of this machine stands in a record.
+        return None, {"reason": reason_of(error).replace(str(folder), folder.name)}
 
 
 def _training_of(folder: Path) -> Row:

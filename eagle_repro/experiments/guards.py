@@ -16,11 +16,12 @@ from typing import Literal
 
 import torch
 
+from eagle_repro import api
 from eagle_repro.api import weights_size
 from eagle_repro.engine.devices import BESIDE_WEIGHTS, free_bytes, resolve_device, resolve_dtype, target_devices
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.sources.complete import Role
-from eagle_repro.sources.pairs import PAIRS, WeightRef, find_pair
+from eagle_repro.sources.pairs import PAIRS, WeightRef
 from eagle_repro.sources.paths import NotEnoughSpace, in_units, require_space
 from eagle_repro.sources.questions import SETS, available
 from eagle_repro.sources.resolve import half_bytes, parse_reference, resolve
@@ -198,11 +199,12 @@ def weights(role: Role) -> Callable[[Protocol], Guard]:
 
 def references(protocol: Protocol) -> dict[Role, WeightRef | str]:
     """What the protocol names as target and head; hub ids and Kaggle handles parsed, folders as they are."""
-    if protocol.pair is not None:
-        spec = find_pair(protocol.pair)
-        return {"target": spec.target, "head": spec.head}
-    named: dict[Role, str] = {"target": str(protocol.target), "head": str(protocol.head)}
-    return {role: text if Path(text).expanduser().exists() else parse_reference(text) for role, text in named.items()}
+    target, head, _ = api.references(protocol.pair, protocol.target, protocol.head)
+
+    def parsed(ref: WeightRef | str) -> WeightRef | str:
+        return ref if isinstance(ref, WeightRef) or Path(ref).expanduser().exists() else parse_reference(ref)
+
+    return {"target": parsed(target), "head": parsed(head)}
 
 
 def hosts(ref: WeightRef) -> list[str]:

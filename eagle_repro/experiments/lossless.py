@@ -23,7 +23,7 @@ from eagle_repro.engine.request import NonFiniteLogits
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.broken import BROKEN
 from eagle_repro.experiments.protocol import Protocol
-from eagle_repro.experiments.rows import Item, Row, Way, write_text
+from eagle_repro.experiments.rows import Item, Row, Way, reason_of, write_text
 from eagle_repro.experiments.sampled_arms import Arms, broken_row, control_row, eagle_row, own_arms, toy_arms
 from eagle_repro.experiments.sampling import first_probabilities
 from eagle_repro.experiments.session import Progress, Session, open_pair, silent
@@ -124,8 +124,7 @@ def _precisions(writer: RecordWriter, session: Session) -> Iterator[None]:
 
 
 def _skip(writer: RecordWriter, dtype: str, error: Exception) -> None:
-    reason = str(error).strip().partition("\n")[0]
-    writer.write(f"skipped/{dtype}", {"what": "skipped", "dtype": dtype, "reason": reason})
+    writer.write(f"skipped/{dtype}", {"what": "skipped", "dtype": dtype, "reason": reason_of(error)})
 
 
 def other_dtypes(pair: Pair) -> list[str]:

@@ -53,14 +53,14 @@ SECOND_TREE = {
 class Protocol:
     """Settings of a run; `build_protocol` checks them.
 
-    pair, or target and head (hub ids, Kaggle handles, folders); sets: question sets, `questions` of each; new_tokens
-    are written by every run, `repeats` times; total_tokens, depth, top_k: the default tree; baselines: methods that
-    the speedup is taken against; instrument_cycles: about how many cycles a set and tree are taken apart by phase;
-    sampled_questions: Russian questions that are also run at `temperature`; sweep_questions: of each set, those that
-    tree shapes are measured on end to end; tau_questions: at most so many of each set have their cycles counted, side
-    by side, where that is all that is asked; heads: a folder with heads by name, for 07_domain; training: the folder of
-    a finished `train`, for 10_train_head; records: a folder with records measured elsewhere, or the name of one under
-    results/; out: the folder that records are written to.
+    pair, pair and another head, or target and head (hub ids, Kaggle handles, folders); sets: question sets,
+    `questions` of each; new_tokens are written by every run, `repeats` times; total_tokens, depth, top_k: the
+    default tree; baselines: methods that the speedup is taken against; instrument_cycles: about how many cycles a
+    set and tree are taken apart by phase; sampled_questions: Russian questions that are also run at `temperature`;
+    sweep_questions: of each set, those that tree shapes are measured on end to end; tau_questions: at most so many
+    of each set have their cycles counted, side by side, where that is all that is asked; heads: a folder with heads
+    by name, for 07_domain; training: the folder of a finished `train`, for 10_train_head; records: a folder with
+    records measured elsewhere, or the name of one under results/; out: the folder that records are written to.
     """
 
     profile: str
@@ -144,10 +144,11 @@ def build_protocol(models: Mapping[str, Any], protocol: Mapping[str, Any], overr
     for source, layer in {f"profile {profile}": PROFILES[profile], **layers}.items():
         kinds = {name: Protocol.__annotations__[name] for name, value in layer.items() if value not in (None, "auto")}
         given = {name: checked(name, kind, layer[name]) for name, kind in kinds.items()}
-        # A pair named above replaces a target and head named below, and the other way round.
-        if "pair" in given and not {"target", "head"} & given.keys():
+        # A pair named above replaces a target and head named below, and a target above a pair below; a head alone
+        # replaces the head.
+        if "pair" in given:
             values |= {"target": None, "head": None}
-        elif {"target", "head"} & given.keys() and "pair" not in given:
+        elif "target" in given:
             values["pair"] = None
         values |= given
         origins |= dict.fromkeys(given, source)
@@ -199,8 +200,8 @@ def _english(profile: str) -> Sequence[str]:
 
 def _valid(protocol: Protocol) -> Protocol:
     """The protocol, if its values go together."""
-    if protocol.pair is not None and (protocol.target or protocol.head):
-        raise ValueError(f"pair={protocol.pair!r} was given beside a target or head: give either, not both")
+    if protocol.pair is not None and protocol.target:
+        raise ValueError(f"pair={protocol.pair!r} was given beside target={protocol.target!r}: give one of them")
     if protocol.pair is not None:
         find_pair(protocol.pair)
     elif not (protocol.target and protocol.head):

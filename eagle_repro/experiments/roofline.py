@@ -18,6 +18,7 @@ from torch import Tensor
 from eagle_repro.api import Pair
 from eagle_repro.engine.prefill import prefix_pass
 from eagle_repro.engine.stacks import read_span
+from eagle_repro.experiments.long_prompts import meaningless
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.session import Progress, Session, silent
 from eagle_repro.measure import summary
@@ -90,8 +91,7 @@ def _time_passes(writer: RecordWriter, pair: Pair, protocol: Protocol, progress:
     """One row a pass; the order of the token counts is reversed from repeat to repeat."""
     counts = TOKENS.get(protocol.profile, TOKENS["full"])
     repeats = max(LEAST_REPEATS, protocol.repeats)
-    # Ids of no meaning: what a pass costs does not depend on them.
-    passes = Passes(pair, [7 * place % pair.target.vocabulary for place in range(CONTEXT + max(counts))])
+    passes = Passes(pair, meaningless(pair.target.vocabulary, CONTEXT + max(counts)))
     passes(0, CONTEXT)
     methods = {str(count): (lambda _, end=CONTEXT + count: passes(CONTEXT, end)) for count in counts}
     runs = alternate(

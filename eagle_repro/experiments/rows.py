@@ -1,4 +1,4 @@
-"""What 02_speedup runs, and what its record says of a run."""
+"""What experiments write texts with, and what a record says of a run."""
 
 from __future__ import annotations
 
@@ -54,6 +54,11 @@ def write_text(pair: Pair, way: Way, item: Item, tokens: int, *, instrument: boo
         stop="never",
         instrument=instrument,
     )
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of what an error says, for a row that says why something is not there."""
+    return str(error).strip().partition("\n")[0]
 
 
 def domain_of(name: str) -> Row:

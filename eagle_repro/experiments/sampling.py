@@ -56,10 +56,10 @@ def exact(tree: DraftTree, logits: Tensor, sampling: Sampling, noise: Tensor | N
 
 
 class Overheard(Target):
-    """A target that keeps the logits it gave."""
+    """A target that keeps the logits it gave; its weights and its forward, fused or not, are the given one's."""
 
     def __init__(self, target: Target) -> None:
-        super().__init__(target.model)
+        vars(self).update(vars(target))
         self.heard: list[Tensor] = []
 
     def logits(self, hidden: Tensor) -> Tensor:

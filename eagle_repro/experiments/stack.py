@@ -22,7 +22,7 @@ from eagle_repro.experiments.long_prompts import in_domain
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.published import of_a_gpu, published
 from eagle_repro.experiments.roofline import BUFFER_BYTES
-from eagle_repro.experiments.rows import Row, Way
+from eagle_repro.experiments.rows import Row, Way, reason_of
 from eagle_repro.experiments.session import Progress, Session, open_pair, silent
 from eagle_repro.experiments.speedup import read_items
 from eagle_repro.experiments.stack_costs import Watching, prompts_of, stack_rows, stacks_of
@@ -170,8 +170,7 @@ def _time_shape(
 
 
 def _skipped(shape: PairShape, stack: str, error: Exception) -> Row:
-    reason = str(error).strip().partition("\n")[0]
-    return {"what": "skipped", "pair": shape.name, "stack": stack, "reason": reason}
+    return {"what": "skipped", "pair": shape.name, "stack": stack, "reason": reason_of(error)}
 
 
 def _costs(

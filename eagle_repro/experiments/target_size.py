@@ -25,7 +25,7 @@ from eagle_repro.experiments.cycle_costs import cost_rows
 from eagle_repro.experiments.long_prompts import meaningless
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.published import published
-from eagle_repro.experiments.rows import Item, Row, Way, tree_key, write_text
+from eagle_repro.experiments.rows import Item, Row, Way, reason_of, tree_key, write_text
 from eagle_repro.experiments.session import Progress, Session, open_pair, silent
 from eagle_repro.experiments.speedup import read_items
 from eagle_repro.experiments.timing_pairs import free_memory, random_pair, require_memory
@@ -196,4 +196,4 @@ def _size(pair: Pair) -> Row:
 
 
 def _skipped(name: str, error: Exception) -> Row:
-    return {"what": "skipped", "pair": name, "reason": str(error).strip().partition("\n")[0]}
+    return {"what": "skipped", "pair": name, "reason": reason_of(error)}

@@ -15,7 +15,7 @@ from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.rows import Item
 from eagle_repro.experiments.session import Progress, silent
 from eagle_repro.experiments.values import checked
-from eagle_repro.measure.stats import summarise_tau
+from eagle_repro.measure.stats import columns, summarise_tau
 from eagle_repro.sources.questions import load_questions, pick, prompt_ids, question_set
 
 Prompts = Mapping[str, Sequence[list[int]]]
@@ -50,12 +50,15 @@ def tau_by_set(
     """Write `tokens` tokens after every prompt, greedy and past the end of text, and count what the cycles gave.
 
     Columns: set, questions, cycles, tau (tokens of all cycles over cycles, the last one uncut), tau_low, tau_high,
-    tau_question_mean, ms_cycle, warning.
+    tau_question_mean, ms_cycle, warning. Raises ValueError, before any text, for a prompt that does not fit.
     """
     for name, of_set in prompts.items():
         longest = max(map(len, of_set))
         if longest + tokens > pair.max_length:
-            raise ValueError(f"a prompt of {longest} tokens in {name} and {tokens} new ones exceed {pair.max_length}")
+            raise ValueError(
+                f"a prompt of {longest} tokens in {name} and {tokens} new ones exceed max_length={pair.max_length}: "
+                "ask for fewer new tokens or a larger max_length"
+            )
     everything = [(name, prompt) for name, of_set in prompts.items() for prompt in of_set]
     found: dict[str, list[tuple[list[int], float]]] = {}
     for name, prompt in progress(everything, "prompts", len(everything)):
@@ -64,15 +67,12 @@ def tau_by_set(
     rows = []
     for name, runs in found.items():
         taus = summarise_tau([accepted for accepted, _ in runs])
-        headline = taus.step_weighted
         rows.append(
             {
                 "set": name,
                 "questions": taus.questions,
                 "cycles": taus.cycles,
-                "tau": headline.value if headline else None,
-                "tau_low": headline.low if headline else None,
-                "tau_high": headline.high if headline else None,
+                **columns("tau", taus.step_weighted),
                 "tau_question_mean": taus.question_mean,
                 "ms_cycle": 1e3 * sum(seconds for _, seconds in runs) / taus.cycles if taus.cycles else None,
                 "warning": taus.warning,

@@ -83,8 +83,9 @@ def watch(pair: Pair, shape: TreeShape | None, batches: Sequence[Rows], tokens: 
     """At least `cycles` cycles of a tree (None: plain steps), `tokens` tokens a text, batch after batch of prompts.
 
     Gives medians in seconds and the cycles' mean context (host_s: what a cycle takes beyond its time on the device),
-    and what was made ready: capture_s, buffer_bytes, graph_bytes of the whole cycle. The first text is a warm-up and
-    thrown away: it pays for compiling and capturing.
+    and what was made ready: capture_s, buffer_bytes, graph_bytes of the whole cycle, and compile_s, the part of
+    capture_s in which work was run for the first time and compiled. The first text is a warm-up and thrown away: it
+    pays for that.
     """
     whole, walls, contexts, made = _look(pair, shape, batches, tokens, cycles, apart=False)
     device = [_seconds(moments[""], moments["end"]) for moments in whole]
@@ -108,8 +109,10 @@ def _look(
 ) -> tuple[list[dict[str, Any]], list[float], list[int], Row]:
     """Moments, wall seconds and contexts of cycles, and what was made ready for them."""
     ready = Watched(pair.launcher, pair.target.device, apart=apart)
+    compiled = pair.launcher.compile_s
     warm = _write(pair, ready, shape, batches[0], tokens)
-    made = {"capture_s": warm[0].capture_s, "buffer_bytes": ready.buffer_bytes, "graph_bytes": ready.graph_bytes}
+    made: Row = {"capture_s": warm[0].capture_s, "compile_s": pair.launcher.compile_s - compiled}
+    made |= {"buffer_bytes": ready.buffer_bytes, "graph_bytes": ready.graph_bytes}
     found: list[dict[str, Any]] = []
     walls: list[float] = []
     contexts: list[int] = []

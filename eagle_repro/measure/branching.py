@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from eagle_repro.measure.records import Record
-from eagle_repro.measure.stats import chain_acceptance, estimate
+from eagle_repro.measure.stats import chain_acceptance, columns, estimate
 from eagle_repro.measure.totals import Statistic, Totals, aligned, headline, speedup
 
 IN_DOMAIN, EVERYTHING = "in-domain", "all"
@@ -97,5 +97,4 @@ def _row(name: str, domain: str | None, ways: Mapping[str, Totals]) -> dict[str,
 
 def interval(name: str, statistic: Statistic, count: int) -> dict[str, float | None]:
     """A statistic of `count` questions with its bootstrap interval, as the columns name, name_low and name_high."""
-    found = estimate(statistic, count)
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    return columns(name, estimate(statistic, count))

@@ -154,11 +154,6 @@ def rank(recordings: Sequence[Recording], curves: Curves, shapes: Iterable[Shape
     return sorted(found, key=lambda each: (-each.speedup, each.shape))
 
 
-def pick(recordings: Sequence[Recording], curves: Curves, shapes: Iterable[Shape], new_tokens: int) -> Prediction:
-    """The shape of the highest predicted speedup, the questions taken together."""
-    return rank(recordings, curves, shapes, new_tokens)[0]
-
-
 def reference_pick(times: Mapping[int, float]) -> int:
     """The reference implementation's total_tokens from the times of five passes; it leaves depth and top_k alone.
 

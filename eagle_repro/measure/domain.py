@@ -16,7 +16,7 @@ import pandas as pd
 from eagle_repro.measure.branching import EVERYTHING, IN_DOMAIN, interval
 from eagle_repro.measure.claims.effects import Effect, difference
 from eagle_repro.measure.records import Record
-from eagle_repro.measure.totals import Totals, aligned, headline, speedup
+from eagle_repro.measure.totals import Totals, aligned, headline, speedup, whole
 
 #: The heads by their recipes, in the order of tables: the article's question is what changes from one to the next.
 HEADS = ("general", "code", "no-code", "russian-mix")
@@ -145,7 +145,7 @@ def gap_closed(record: Record) -> float | None:
     if not english or not russian:
         return None
     inside, before, after = (
-        _tau(totals) for totals in (english["general"], russian["general"], russian["russian-mix"])
+        whole(totals.tau, totals) for totals in (english["general"], russian["general"], russian["russian-mix"])
     )
     return (after - before) / (inside - before) if inside > before else None
 
@@ -172,10 +172,6 @@ def groups(record: Record) -> list[tuple[str, str | None, list[str]]]:
     inside = [name for name in known if found[name] == "in"]
     parts += [(IN_DOMAIN, "in", inside)] if len(inside) > 1 else []
     return parts + ([(EVERYTHING, None, known)] if len(set(found)) > 1 else [])
-
-
-def _tau(totals: Totals) -> float:
-    return float(totals.emitted.sum() / totals.cycles.sum())
 
 
 def _tau_effect(counted: pd.DataFrame, said: Statement, record: str) -> Effect | None:

@@ -2,8 +2,8 @@
 
 The unit of work is a batch, which lasts until its last row has ended. Intervals resample batches (of one text along the
 axis of contexts). Where the gain is gone: the point at which the speedup, interpolated along the logarithm of the axis,
-first falls to 1; its interval comes from the same resamples, and reaches beyond the last point where some of them never
-fall so far.
+first falls to 1; its interval comes from resampled batches too, and reaches beyond the last point where some of these
+resamples never fall so far.
 """
 
 from __future__ import annotations
@@ -150,8 +150,9 @@ def _point(
     row = {"axis": axis, "value": value, **dict(zip(TREE, tree, strict=True)), "units": count, "texts": len(texts)}
     row |= interval("tau", lambda picks: emitted[picks].sum(axis=-1) / cycles[picks].sum(axis=-1), count)
     row |= interval("speedup", _speedup(plain, eagle), count)
+    decoded = sum(eagle["tokens"]) - len(texts)  # the first token of a text is the prefill's
     rates = {"tokens_per_s": eagle, "plain_tokens_per_s": plain}
-    row |= {name: float(each["tokens"].sum() / each["decode_s"].sum()) for name, each in rates.items()}
+    row |= {name: float(decoded / each["decode_s"].sum()) for name, each in rates.items()}
     return row | {"same": sum(alone.get(question) == ids for question, ids in texts) / len(texts)}
 
 

@@ -34,7 +34,8 @@ def costs(record: Record) -> pd.DataFrame:
     on the same stack), draft_ms, verify_ms, accept_ms, commit_ms, cycle_ms, cycle_low, cycle_high (a tenth of cycles
     are faster, a tenth slower), host_ms (beyond its time on the device); steps (a cycle in plain steps: the tau
     from which it pays); floor_ms (reading the weights once at the bandwidth that the record measured), utilisation
-    (floor / plain step); capture_s, buffer_mb, graph_mb (made ready beforehand, the most of all turns).
+    (floor / plain step); capture_s, buffer_mb, graph_mb (made ready beforehand, the most of all turns), compile_s (the
+    part of capture_s in which work was run for the first time and compiled; None in records that do not have it).
     """
     return _table(_of(record, "cost"), (record.footer or {}).get("bandwidth_gb_s"))
 
@@ -120,6 +121,7 @@ def _table(rows: pd.DataFrame, bandwidth: float | None) -> pd.DataFrame:
                 | {name: 1e3 * float(turns[name].median()) for name in ("cycle_low", "cycle_high")}
                 | {"steps": middle["cycle"] / (1e3 * step), "floor_ms": 1e3 * floor, "utilisation": floor / step}
                 | {"capture_s": float(turns["capture_s"].max())}
+                | {"compile_s": float(turns["compile_s"].max()) if "compile_s" in turns else None}
                 | {f"{name}_mb": float(turns[f"{name}_bytes"].max()) / 1e6 for name in ("buffer", "graph")}
             )
     return pd.DataFrame(out)

@@ -207,6 +207,17 @@ def estimate(
     return Estimate(value, float(low), float(high), level, resamples)
 
 
+def value_of(found: Estimate | None) -> float:
+    """The value of an estimate, NaN where there is none."""
+    return math.nan if found is None else found.value
+
+
+def columns(name: str, found: Estimate | None) -> dict[str, float | None]:
+    """An estimate as the columns name, name_low and name_high of a row; NaN and no interval where it is None."""
+    low, high = (found.low, found.high) if found else (None, None)
+    return {name: value_of(found), f"{name}_low": low, f"{name}_high": high}
+
+
 def loop_share(ids: Sequence[int], n: int = 8) -> float | None:
     """Share of looping text: of the positions that end an n-gram, those whose n-gram occurred before.
 

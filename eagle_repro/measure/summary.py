@@ -15,7 +15,7 @@ from eagle_repro.measure import cost, tree_shape
 from eagle_repro.measure.cost import PhaseCosts, phase_costs
 from eagle_repro.measure.cost import speedup as predicted_speedup
 from eagle_repro.measure.records import Record
-from eagle_repro.measure.stats import Estimate, summarise_tau
+from eagle_repro.measure.stats import columns, summarise_tau, value_of
 from eagle_repro.measure.totals import paired_speedup
 
 PHASES = ("draft", "verify", "accept", "commit")
@@ -103,7 +103,7 @@ def phases(record: Record) -> pd.DataFrame:
         row = {"variant": variant, **_shape(group.iloc[0]), "cycles": len(own), **ms}
         row |= {"rest_ms": cycle_ms - sum(ms.values()), "cycle_ms": cycle_ms}
         row |= {"plain_ms": 1e3 * _plain_step(headline, free)}
-        rows.append(row | {"tau": _value(summarise_tau(_accepted(free)).step_weighted)})
+        rows.append(row | {"tau": value_of(summarise_tau(_accepted(free)).step_weighted)})
     return _ordered(pd.DataFrame(rows), [])
 
 
@@ -150,7 +150,7 @@ def _speedup_row(group: pd.DataFrame, same_set: pd.DataFrame, costs: PhaseCosts 
     taus = summarise_tau(_accepted(group))
     plain = paired_speedup(_baseline(same_set, "plain", first), group)
     stock = paired_speedup(_baseline(same_set, "hf", first), group)
-    tau = _value(taus.step_weighted)
+    tau = value_of(taus.step_weighted)
     plain_s = _plain_step(same_set, group)
     known = costs is not None and taus.step_weighted is not None and plain_s > 0
     same = group["same_as_plain"].dropna()
@@ -159,12 +159,12 @@ def _speedup_row(group: pd.DataFrame, same_set: pd.DataFrame, costs: PhaseCosts 
         **_shape(first),
         "questions": taus.questions,
         "cycles": taus.cycles,
-        **_interval("tau", taus.step_weighted),
+        **columns("tau", taus.step_weighted),
         "tau_question_mean": taus.question_mean,
-        **_interval("speedup", plain.headline if plain else None),
-        "speedup_median": _value(plain.median if plain else None),
+        **columns("speedup", plain.headline if plain else None),
+        "speedup_median": value_of(plain.median if plain else None),
         "end_to_end": plain.end_to_end if plain else float("nan"),
-        **_interval("speedup_hf", stock.headline if stock else None),
+        **columns("speedup_hf", stock.headline if stock else None),
         "predicted": predicted_speedup(tau, plain_s, costs, int(first["depth"])) if known and costs else float("nan"),
         "loop_share": group["loop_share"].astype(float).mean(),
         "after_eos": group["after_eos"].astype(float).mean(),
@@ -206,12 +206,3 @@ def _accepted(runs: pd.DataFrame) -> Sequence[Sequence[int]]:
     """The accepted counts of each question, its repeats one after another."""
     groups = runs.groupby(["set", "question"], sort=False)["accepted"] if len(runs) else []
     return [[count for accepted in lists for count in accepted] for _, lists in groups]
-
-
-def _value(estimate: Estimate | None) -> float:
-    return float("nan") if estimate is None else estimate.value
-
-
-def _interval(name: str, estimate: Estimate | None) -> dict[str, float | None]:
-    low, high = (estimate.low, estimate.high) if estimate else (None, None)
-    return {name: _value(estimate), f"{name}_low": low, f"{name}_high": high}

@@ -32,11 +32,6 @@ class Timing:
         """The middle time, in seconds."""
         return statistics.median(self.values)
 
-    @property
-    def spread(self) -> float:
-        """Slowest minus fastest, in seconds."""
-        return max(self.values) - min(self.values)
-
 
 @dataclass(frozen=True)
 class TimedRun(Generic[Result]):

@@ -18,7 +18,8 @@ Statistic = Callable[[np.ndarray], np.ndarray]
 class Totals:
     """Sums of each question (its repeats included), in one order for all ways of writing that are compared.
 
-    emitted, cycles: of the speculation cycles, the last one uncut (0 for plain runs); tokens, seconds: of decoding.
+    emitted, cycles: of the speculation cycles, the last one uncut (0 for plain runs); tokens, seconds: of decoding, so
+    that the first token of a run, which is the prefill's, does not count.
     """
 
     emitted: np.ndarray
@@ -89,7 +90,7 @@ def _by_question(rows: pd.DataFrame) -> pd.DataFrame:
             "question": list(rows["question"]),
             "emitted": [sum(each) + len(each) for each in accepted] if accepted else 0,
             "cycles": [len(each) for each in accepted] if accepted else 0,
-            "tokens": list(rows["tokens"]),
+            "tokens": list(rows["tokens"] - 1),
             "seconds": list(rows["decode_s"]),
         }
     )

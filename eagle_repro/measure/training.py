@@ -10,7 +10,7 @@ import pandas as pd
 from eagle_repro.measure.branching import IN_DOMAIN, interval, parts
 from eagle_repro.measure.claims.effects import difference
 from eagle_repro.measure.records import Record
-from eagle_repro.measure.stats import summarise_tau
+from eagle_repro.measure.stats import columns, summarise_tau
 from eagle_repro.measure.totals import Totals
 
 #: The heads that a record compares: as training finds it, as training leaves it, and the pair's own.
@@ -29,7 +29,6 @@ def taus(record: Record) -> pd.DataFrame:
     out: list[dict[str, Any]] = []
     for (name, domain, arm), part in rows.groupby(["set", "domain", "variant"], sort=False):
         found = summarise_tau(part["accepted"].tolist())
-        headline = found.step_weighted
         out.append(
             {
                 "set": name,
@@ -37,9 +36,7 @@ def taus(record: Record) -> pd.DataFrame:
                 "head": arm,
                 "questions": found.questions,
                 "cycles": found.cycles,
-                "tau": headline.value if headline else None,
-                "tau_low": headline.low if headline else None,
-                "tau_high": headline.high if headline else None,
+                **columns("tau", found.step_weighted),
             }
         )
     frame = pd.DataFrame(out)
@@ -101,10 +98,9 @@ def against_own(record: Record) -> pd.DataFrame:
         if not len(own.cycles):
             continue
         effect = difference(trained.tau, own.tau, own, record.path.stem, ("trained", OWN))
-        found = effect.estimate
         row: dict[str, Any] = {"group": group, "domain": domain, "questions": len(own.cycles)}
-        row |= {"tau_own": effect.right[1], "tau_trained": effect.left[1], "gain": found.value}
-        out.append(row | {"gain_low": found.low, "gain_high": found.high, "verdict": effect.verdict})
+        row |= {"tau_own": effect.right[1], "tau_trained": effect.left[1]}
+        out.append(row | columns("gain", effect.estimate) | {"verdict": effect.verdict})
     return pd.DataFrame(out)
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from eagle_repro.measure.curves import Curves, Shape, read_curves
 from eagle_repro.measure.records import Record
 from eagle_repro.measure.replay import Recording, replay
-from eagle_repro.measure.stats import Estimate, estimate, summarise_tau
+from eagle_repro.measure.stats import columns, estimate, summarise_tau, value_of
 from eagle_repro.measure.totals import paired_speedup
 
 IN_DOMAIN = "in-domain"
@@ -141,7 +141,7 @@ def comparison(record: Record) -> pd.DataFrame:
             found = {**_replayed(known, shape, list(mine)), **_measured(known, shape, list(mine))}
             counts = [[count for run in of_question for count in run["accepted"]] for of_question in mine.values()]
             first = [of_question[0]["accepted"] for of_question in mine.values()]
-            found |= {"tau_replayed": found["tau"], "tau": _value(summarise_tau(counts).step_weighted)}
+            found |= {"tau_replayed": found["tau"], "tau": value_of(summarise_tau(counts).step_weighted)}
             found |= {"exact": first == known.counts(shape, list(mine))}
             found |= {"error": found["predicted"] / found["measured"] - 1}
             found |= {"identical": all(run["same_as_plain"] for run in runs)}
@@ -203,14 +203,14 @@ def _replayed(known: Study, shape: Shape, places: Sequence[Place]) -> Row:
     """tau and predicted speedup of a shape on these questions, with intervals over them."""
     counts = known.counts(shape, places)
     row: Row = dict(zip(SHAPE, shape, strict=True))
-    row |= _interval("tau", summarise_tau(counts).step_weighted)
+    row |= columns("tau", summarise_tau(counts).step_weighted)
     if not counts or not known.curves.covers(shape):
-        return row | _interval("predicted", None)
+        return row | columns("predicted", None)
     # Of equal work, as `predict` has it: the plain time of all questions over the time of all their cycles.
     plain_s = known.curves.plain * (known.new_tokens - 1)
     cycles_s = known.curves.cycle(shape) * np.array([len(each) for each in counts])
     predicted = estimate(lambda chosen: plain_s * chosen.shape[-1] / cycles_s[chosen].sum(axis=-1), len(counts))
-    return row | _interval("predicted", predicted)
+    return row | columns("predicted", predicted)
 
 
 def _measured(known: Study, shape: Shape, places: Sequence[Place]) -> Row:
@@ -220,7 +220,7 @@ def _measured(known: Study, shape: Shape, places: Sequence[Place]) -> Row:
         for texts in (known.texts[None], known.texts.get(shape, {}))
     )
     found = paired_speedup(before, after)
-    return _interval("measured", found.headline if found else None) | {
+    return columns("measured", found.headline if found else None) | {
         "questions": len(found.by_question) if found else 0
     }
 
@@ -231,12 +231,3 @@ def _sets(known: Study) -> list[str]:
 
 def _shape(point: Row) -> Shape:
     return Shape(*(int(point[name]) for name in SHAPE))
-
-
-def _value(found: Estimate | None) -> float:
-    return float("nan") if found is None else found.value
-
-
-def _interval(name: str, found: Estimate | None) -> Row:
-    low, high = (found.low, found.high) if found else (None, None)
-    return {name: _value(found), f"{name}_low": low, f"{name}_high": high}

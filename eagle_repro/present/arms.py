@@ -11,8 +11,9 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from eagle_repro.present.lines import group_name
 from eagle_repro.present.theme import METHOD_COLOURS, note
-from eagle_repro.present.words import WORDS, word
+from eagle_repro.present.words import word
 
 LINE = 0.42  # inches that a group takes
 OFFSET = 0.16  # of each way from the middle of its group
@@ -72,7 +73,7 @@ def handles(arms: Sequence[Arm], frame: pd.DataFrame, lang: str, value: str = "t
 
 
 def _name(row: Mapping[Any, Any], lang: str) -> str:
-    name = word(row["group"], lang) if row["group"] in WORDS[lang] else row["group"]
+    name = group_name(row["group"], lang)
     return f"{name}\n({word('out', lang)})" if row["domain"] == "out" else name
 
 

@@ -7,7 +7,19 @@ from typing import Any
 
 from eagle_repro.measure import branching, exactness, sizes
 from eagle_repro.measure.records import Record
-from eagle_repro.present.layout import Column, Table, fixed, interval, share, table, times, tree_label, yes_no
+from eagle_repro.present.layout import (
+    GAINS,
+    Column,
+    Table,
+    fixed,
+    interval,
+    share,
+    spans,
+    table,
+    times,
+    tree_label,
+    yes_no,
+)
 from eagle_repro.present.words import bench_line
 
 __all__ = [
@@ -67,20 +79,14 @@ def acceptance(record: Record) -> Table:
 
 def pairs(record: Record) -> Table:
     """The trained pairs: sizes, tau and speedup over all their questions."""
-    rows = [
-        row | {f"{name}_span": interval(row.get(f"{name}_low"), row.get(f"{name}_high")) for name in ("tau", "speedup")}
-        for row in sizes.pairs(record).to_dict("records")
-    ]
+    rows = [row | spans(row, "tau", "speedup") for row in sizes.pairs(record).to_dict("records")]
     columns = (
         Column("pair", "pair"),
         Column("target_parameters", f"target, {MILLIONS}", _millions, right=True),
         Column("head_parameters", f"head, {MILLIONS}", _millions, right=True),
         Column("head_share", "head / target", lambda value: f"{100 * value:.1f}%", right=True),
         Column("questions", "questions", right=True),
-        Column("tau", "tau", fixed(2), right=True),
-        Column("tau_span", "", right=True),
-        Column("speedup", "against plain", times, right=True),
-        Column("speedup_span", "", right=True),
+        *GAINS,
     )
     missing = [f"{row['pair']} was left out: {row['reason']}." for row in sizes.skipped(record).to_dict("records")]
     alone = "One pair alone compares nothing: its texts are few, and 02 has its speedups." if len(rows) == 1 else ""

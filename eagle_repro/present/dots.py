@@ -11,6 +11,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from eagle_repro.present.layout import tree_label
 from eagle_repro.present.theme import METHOD_COLOURS, mark, note
 from eagle_repro.present.words import word
 
@@ -68,8 +69,8 @@ def handles(frame: pd.DataFrame, lang: str) -> list[Artist]:
 
 def shape_words(row: Mapping[Any, Any]) -> dict[str, Any]:
     """The tree of a row as its label needs it."""
-    shape = f"({row['total_tokens']:.0f}, {row['depth']:.0f}, {row['top_k']:.0f})"
-    return {"shape": shape, "temperature": row.get("temperature")}
+    shape = {name: row[name] for name in ("total_tokens", "depth", "top_k")}
+    return {"shape": tree_label(shape), "temperature": row.get("temperature")}
 
 
 def _places(frame: pd.DataFrame) -> tuple[list[float], list[float]]:

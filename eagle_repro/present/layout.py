@@ -150,3 +150,22 @@ def interval(low: float | None, high: float | None, digits: int = 2) -> str:
     if write(low) == UNKNOWN or write(high) == UNKNOWN:
         return UNKNOWN
     return f"[{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def spans(row: Mapping[Any, Any], *names: str) -> dict[str, str]:
+    """The intervals of these values of a row (NAME_low, NAME_high), as the fields NAME_span."""
+    return {f"{name}_span": interval(row.get(f"{name}_low"), row.get(f"{name}_high")) for name in names}
+
+
+#: tau and speedup, each with its interval (see `spans`).
+GAINS = (
+    Column("tau", "tau", fixed(2), right=True),
+    Column("tau_span", "", right=True),
+    Column("speedup", "against plain", times, right=True),
+    Column("speedup_span", "", right=True),
+)
+#: Tokens a second by speculation, and by plain decoding beside it.
+RATES = (
+    Column("tokens_per_s", "tokens/s", fixed(0), right=True),
+    Column("plain_tokens_per_s", "plain", fixed(0), right=True),
+)

@@ -57,7 +57,7 @@ def _bench(bench: Mapping[str, Any]) -> dict[str, Any]:
 def _texts(record: Record | None) -> dict[str, Any]:
     """Of 02_speedup: its trees, the sets from best to worst with the default tree, where it loses, sampled Russian."""
     if record is None:
-        return {"trees": [], "sets": [], "losing": [], "sampled": None, "loops": None}
+        return {"trees": [], "sets": [], "losing": [], "sampled": None, "loops": None, "off": None}
     frame = summary.speedup(record)
     greedy = frame[frame["variant"] != "sampled"]
     first = greedy[greedy["variant"] == greedy["variant"].iloc[0]].sort_values("speedup", ascending=False)
@@ -89,14 +89,14 @@ def _growth(record: Record | None) -> dict[str, Any] | None:
     frame = sizes.predicted(record) if record and sizes.timed_shapes(record) else pd.DataFrame()
     if frame.empty:
         return None
-    tree = ["nodes", "depth", "top_k"]
-    rows = frame[(frame["assumption"] == "article_in") & (frame[tree] == frame[tree].max()).all(axis=1)]
+    tree = max(frame[sizes.TREE].itertuples(index=False, name=None))
+    rows = frame[(frame["assumption"] == "article_in") & (frame[sizes.TREE] == list(tree)).all(axis=1)]
     if len(rows) < 2 or rows["target_parameters"].max() < LARGE:
         return None
     small, large = rows.iloc[0], rows.iloc[-1]
     ends = {"small": small["shape"], "large": large["shape"], "tau": float(small["tau"])}
-    shape = _tree(dict(small) | {"total_tokens": small["nodes"], "variant": "timed"})["shape"]
     before, after = float(small["speedup"]), float(large["speedup"])
+    shape = tree_label(small, NO_BREAK)
     return ends | {"before": before, "after": after, "shape": shape, "verdict": sizes.growth(before, after)}
 
 
@@ -107,6 +107,8 @@ def _fitted(record: Record | None) -> dict[str, Any] | None:
         return None
     done, inside = training.fit(record), way[way["group"] == branching.IN_DOMAIN]
     trained, own = inside[inside["step"].notna()], inside[inside["step"].isna()]["tau"]
+    if trained.empty:
+        return None
     return {
         "tokens": done["corpus"]["answer_tokens"] / 1e6,
         "minutes": float(trained["minutes"].iloc[-1]),

@@ -7,7 +7,7 @@ from typing import Any
 
 from eagle_repro.measure import scaling
 from eagle_repro.measure.records import Record
-from eagle_repro.present.layout import Column, Table, fixed, interval, share, table, times, tree_label
+from eagle_repro.present.layout import GAINS, RATES, Column, Table, fixed, share, spans, table, tree_label
 from eagle_repro.present.words import bench_line
 
 __all__ = ["gone", "points", "timing"]
@@ -18,9 +18,7 @@ AXES = {"batch": "texts side by side", "context": "tokens of context"}
 def points(record: Record) -> Table:
     """tau, speedup and tokens a second along both axes."""
     rows = [
-        row
-        | {"tree": tree_label(row), "axis": AXES[row["axis"]]}
-        | {f"{name}_span": interval(row[f"{name}_low"], row[f"{name}_high"]) for name in ("tau", "speedup")}
+        row | {"tree": tree_label(row), "axis": AXES[row["axis"]]} | spans(row, "tau", "speedup")
         for row in scaling.points(record).to_dict("records")
     ]
     columns = (
@@ -28,12 +26,8 @@ def points(record: Record) -> Table:
         Column("value", "", fixed(0), right=True),
         Column("tree", "tree"),
         Column("texts", "texts", right=True),
-        Column("tau", "tau", fixed(2), right=True),
-        Column("tau_span", "", right=True),
-        Column("speedup", "against plain", times, right=True),
-        Column("speedup_span", "", right=True),
-        Column("tokens_per_s", "tokens/s", fixed(0), right=True),
-        Column("plain_tokens_per_s", "plain", fixed(0), right=True),
+        *GAINS,
+        *RATES,
         Column("same", "same ids", share, right=True),
     )
     missing = [

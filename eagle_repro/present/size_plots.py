@@ -132,11 +132,13 @@ def _size(row: Any) -> str:
 
 
 def _pairs_finding(frame: pd.DataFrame, names: list[str], lang: str) -> str:
-    row = frame.loc[frame["group"] == sizes.IN_DOMAIN].iloc[0]
+    inside = frame[frame["group"] == sizes.IN_DOMAIN]
+    row = inside.iloc[0] if len(inside) else frame.iloc[-1]  # all questions together come last
     if len(names) > 1:
         values = {name: f"{100 * row[f'{name}_gain']:+.0f}" for name in ("tau", "speedup")}
         return word("pairs_more", lang, **values)
-    return word("pairs_one", lang, pair=names[0], tau=f"{row['tau_small']:.1f}", gain=f"{row['speedup_small']:.2f}")
+    key = "pairs_one" if len(inside) else "pairs_one_out"
+    return word(key, lang, pair=names[0], tau=f"{row['tau_small']:.1f}", gain=f"{row['speedup_small']:.2f}")
 
 
 def _gain_finding(frame: pd.DataFrame, lang: str) -> str:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
 from eagle_repro.measure import stacks
 from eagle_repro.measure.records import Record
-from eagle_repro.present.layout import Column, Table, fixed, interval, share, table, times, tree_label
+from eagle_repro.present.layout import GAINS, RATES, Column, Table, fixed, share, spans, table, times, tree_label
 from eagle_repro.present.words import bench_line
 
 __all__ = ["costs", "gains", "overhead", "timed"]
 
-MADE_READY = "made ready: seconds of compiling and capturing, MB of buffers and of graphs; in none of the times."
+MADE_READY = (
+    "made ready: seconds until cycles are replayed, of them a first run and compiling, MB of buffers and of graphs; "
+    "in none of the times."
+)
 
 
 def costs(record: Record) -> Table:
@@ -46,6 +49,7 @@ def timed(frame: pd.DataFrame, bandwidth_gb_s: float | None, notes: Iterable[str
         Column("host_ms", "host", **ms),
         Column("steps", "pays from tau", fixed(2), right=True),
         Column("capture_s", "made ready (s)", fixed(1), right=True),
+        Column("compile_s", "compiling", fixed(1), right=True),
         Column("made", "(MB)", right=True),
     )
     floors = frame.drop_duplicates("pair").to_dict("records")
@@ -67,7 +71,7 @@ def gains(record: Record) -> Table:
     """tau, speedup and tokens a second by stack, tree and group of questions."""
     record = stacks.as_compared(record)
     rows = [
-        row | {"tree_name": tree_label(row), **{f"{name}_span": _span(row, name) for name in ("tau", "speedup")}}
+        row | {"tree_name": tree_label(row)} | spans(row, "tau", "speedup")
         for row in stacks.gains(record).to_dict("records")
     ]
     columns = (
@@ -75,12 +79,8 @@ def gains(record: Record) -> Table:
         Column("tree_name", "tree"),
         Column("group", "questions"),
         Column("questions", "", right=True),
-        Column("tau", "tau", fixed(2), right=True),
-        Column("tau_span", "", right=True),
-        Column("speedup", "against plain", times, right=True),
-        Column("speedup_span", "", right=True),
-        Column("tokens_per_s", "tokens/s", fixed(0), right=True),
-        Column("plain_tokens_per_s", "plain", fixed(0), right=True),
+        *GAINS,
+        *RATES,
     )
     notes = [
         "against plain: plain decoding on the same stack, equal tokens, prefill and capture apart. Brackets: 95% "
@@ -95,7 +95,7 @@ def overhead(record: Record) -> Table:
     record = stacks.as_compared(record)
     slow = stacks.names(record)[0]
     rows = [
-        row | {"tree_name": tree_label(row), "span": _span(row, "overhead")}
+        row | {"tree_name": tree_label(row)} | spans(row, "overhead")
         for row in stacks.overhead(record).to_dict("records")
     ]
     columns = (
@@ -105,7 +105,7 @@ def overhead(record: Record) -> Table:
         Column("saved_ms", f"saved a token on {slow} (ms)", fixed(2), right=True),
         Column("left_ms", "left of it (ms)", fixed(2), right=True),
         Column("overhead", "was overhead", share, right=True),
-        Column("span", "", right=True),
+        Column("overhead_span", "", right=True),
         Column("speedup_slow", f"against plain, {slow}", times, right=True),
         Column("speedup_fast", "on this stack", times, right=True),
         Column("faster", f"against plain {slow}", times, right=True),
@@ -118,7 +118,3 @@ def overhead(record: Record) -> Table:
     ]
     alone = [f"One stack alone was measured ({slow}): nothing to compare.", bench_line(record)]
     return table("How much of the gain was overhead", rows, columns, notes if rows else alone)
-
-
-def _span(row: Mapping[Any, Any], name: str) -> str:
-    return interval(row[f"{name}_low"], row[f"{name}_high"])

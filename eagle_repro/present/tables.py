@@ -12,12 +12,13 @@ from eagle_repro.measure import summary
 from eagle_repro.measure.records import Record
 from eagle_repro.present import claim_tables
 from eagle_repro.present.layout import (
+    GAINS,
     Column,
     Table,
     fixed,
-    interval,
     share,
     show,
+    spans,
     table,
     times,
     tree_label,
@@ -127,20 +128,12 @@ def roofline(record: Record) -> Table:
 def speedup(record: Record) -> Table:
     """tau and speedup by question set, against both baselines, with the prediction beside the measurement."""
     rows = [
-        row
-        | {
-            "tree": named_tree(row),
-            "tau_interval": interval(row["tau_low"], row["tau_high"]),
-            "interval": interval(row["speedup_low"], row["speedup_high"]),
-        }
+        row | {"tree": named_tree(row)} | spans(row, "tau", "speedup")
         for row in summary.speedup(record).to_dict("records")
     ]
     columns = (
         *_TREE,
-        Column("tau", "tau", fixed(2), right=True),
-        Column("tau_interval", "", right=True),
-        Column("speedup", "against plain", times, right=True),
-        Column("interval", "", right=True),
+        *GAINS,
         Column("predicted", "predicted", fixed(2, "x"), right=True),
         Column("speedup_hf", "against hf", times, right=True),
     )

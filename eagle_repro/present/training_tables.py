@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eagle_repro.measure import training
 from eagle_repro.measure.records import Record
-from eagle_repro.present.layout import Column, Table, fixed, interval, share, table
+from eagle_repro.present.layout import Column, Table, fixed, share, spans, table
 from eagle_repro.present.words import bench_line
 
 __all__ = ["against_own", "run", "taus"]
@@ -12,14 +12,12 @@ __all__ = ["against_own", "run", "taus"]
 
 def taus(record: Record) -> Table:
     """tau by question set: before training, after it, and with the pair's own head."""
-    rows = []
-    for row in training.gains(record).to_dict("records"):
-        spans = {f"span_{arm}": interval(row[f"tau_{arm}_low"], row[f"tau_{arm}_high"]) for arm in training.ARMS}
-        rows.append(row | spans)
+    taus = [f"tau_{arm}" for arm in training.ARMS]
+    rows = [row | spans(row, *taus) for row in training.gains(record).to_dict("records")]
     names = {"untrained": "before", "trained": "after", "shipped": "the pair's own head"}
     columns = [Column("group", "set"), Column("domain", "domain"), Column("questions", "questions", right=True)]
     for arm in training.ARMS:
-        columns += [Column(f"tau_{arm}", names[arm], fixed(2), right=True), Column(f"span_{arm}", "", right=True)]
+        columns += [Column(f"tau_{arm}", names[arm], fixed(2), right=True), Column(f"tau_{arm}_span", "", right=True)]
     notes = [
         "tau: tokens a cycle, bonus token included. Brackets: 95% bootstrap over questions.",
         bench_line(record),
@@ -29,17 +27,15 @@ def taus(record: Record) -> Table:
 
 def against_own(record: Record) -> Table:
     """The trained head beside the pair's own, over all questions, by set."""
-    rows = [
-        row | {"difference": f"{row['gain']:+.2f} {interval(row['gain_low'], row['gain_high'])}"}
-        for row in training.against_own(record).to_dict("records")
-    ]
+    rows = [row | spans(row, "gain") for row in training.against_own(record).to_dict("records")]
     columns = (
         Column("group", "set"),
         Column("domain", "domain"),
         Column("questions", "questions", right=True),
         Column("tau_own", "the pair's own head", fixed(2), right=True),
         Column("tau_trained", "the trained head", fixed(2), right=True),
-        Column("difference", "difference", right=True),
+        Column("gain", "difference", "{:+.2f}".format, right=True),
+        Column("gain_span", "", right=True),
     )
     means, git = training.mean_of_eagle_sets(record), record.header["bench"].get("git")
     notes = ["tau: tokens a cycle, bonus token included. Difference: paired by question, brackets: 95% bootstrap."]

@@ -64,8 +64,15 @@ class QuestionSet:
 
 
 def _read_manifest() -> dict[str, QuestionSet]:
-    text = (data_folder() / "questions" / "manifest.json").read_text(encoding="utf-8")
-    return {name: QuestionSet(name=name, **entry) for name, entry in json.loads(text)["sets"].items()}
+    """The sets by name. Raises ValueError for an entry that lacks a field, or has one of another name."""
+    path = data_folder() / "questions" / "manifest.json"
+    found = {}
+    for name, entry in json.loads(path.read_text(encoding="utf-8"))["sets"].items():
+        try:
+            found[name] = QuestionSet(name=name, **entry)
+        except TypeError as error:
+            raise ValueError(f"{path.name}, set {name!r}: {str(error).partition('() ')[2]}") from None
+    return found
 
 
 SETS: dict[str, QuestionSet] = _read_manifest()

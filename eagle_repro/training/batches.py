@@ -46,7 +46,7 @@ def batches(
         if not whole:
             raise ValueError(
                 f"the corpus fills {len(packed)} sequences of {length} tokens, a step needs {sequences}: "
-                "write more answer tokens, or give fewer batch tokens"
+                "write more answer tokens (--tokens), or take fewer a step (--batch-tokens)"
             )
         for number in range(wanted, begin + whole, stride):
             start = (number - begin) * sequences

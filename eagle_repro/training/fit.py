@@ -95,7 +95,8 @@ def fit(
     said = {**(provenance or {}), "corpus": corpus.provenance, "training": asdict(settings.training)}
     said |= {"start": str(settings.start.name) if settings.start else None, "coverage": covered}
     before = _by_the_first(lambda: _saved_tau(target, head, corpus, settings, out / "start", said))
-    tell(f"held-out tau at the start: {before}")
+    if before is not None:
+        tell(f"held-out tau at the start: {before:.2f}")
     trained = train(target, head, corpus, settings.training, out, progress=progress, provenance=said)
     summary: dict[str, Any] = {**trained, "coverage": covered, "corpus": corpus.provenance["counts"]}
     summary["corpus_tokens_per_second"] = corpus.provenance["answer_tokens_per_second"]

@@ -102,9 +102,12 @@ def config_of(config: HeadConfig) -> dict[str, Any]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object of a file. Raises FileNotFoundError, and ValueError for another content."""
-    read = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        read = None
     if not isinstance(read, dict):
-        raise ValueError(f"{path.name} holds no JSON object")
+        raise ValueError(f"{path} holds no JSON object (cut short?): make it again, or name another folder")
     return read
 
 

@@ -58,8 +58,8 @@ def test_the_stock_model_gives_what_it_gave_and_keeps_nothing_twice(architecture
     assert torch.equal(fused.model(tokens, use_cache=False).logits, stock.model(tokens, use_cache=False).logits)
     layer = fused.model.get_decoder().layers[0]
     joined = fused.fused.layers[0]  # type: ignore[union-attr]
-    assert layer.self_attn.q_proj.weight.data_ptr() == joined.block.qkv.data_ptr()
-    assert layer.mlp.up_proj.weight.untyped_storage().data_ptr() == joined.mlp.gate_up.untyped_storage().data_ptr()
+    assert layer.self_attn.q_proj.weight.data_ptr() == joined.qkv.data_ptr()
+    assert layer.mlp.up_proj.weight.untyped_storage().data_ptr() == joined.gate_up.untyped_storage().data_ptr()
     fused.prove()
 
 

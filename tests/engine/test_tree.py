@@ -226,11 +226,13 @@ def test_half_precision_trees_have_finite_logits(dtype: torch.dtype, nodes: int)
 
 @torch.inference_mode()
 def test_tree_attention_refuses_to_run_without_its_mask() -> None:
-    query, key = torch.zeros(1, 4, 3, 8), torch.zeros(1, 2, 6, 8)
-    for mask in (None, torch.zeros(3, 6), torch.zeros(1, 1, 3, 6)):
-        with pytest.raises(ValueError, match="needs a mask of shape"):
-            grouped_attention(query, key, key, mask, 1.0)  # type: ignore[arg-type]
-    assert grouped_attention(query, key, key, fold_mask(torch.zeros(1, 1, 3, 6), 2), 1.0).shape == (1, 3, 4, 8)
+    for rows in (1, 2):
+        query, key = torch.zeros(rows, 4, 3, 8), torch.zeros(rows, 2, 6, 8)
+        for mask in (None, torch.zeros(3, 6), torch.zeros(rows, 1, 3, 5), torch.zeros(rows, 1, 9, 6)):
+            with pytest.raises(ValueError, match="needs a mask of shape"):
+                grouped_attention(query, key, key, mask, 1.0)  # type: ignore[arg-type]
+        mask = fold_mask(torch.zeros(rows, 1, 3, 6), 2)
+        assert grouped_attention(query, key, key, mask, 1.0).shape == (rows, 3, 4, 8)
     target = random_target()
     with attention_of(target.model, TREE_ATTENTION), pytest.raises(ValueError, match="needs a mask of shape"):
         target.model(torch.tensor([[1, 2, 3]]), attention_mask=None, use_cache=False)

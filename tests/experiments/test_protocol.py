@@ -77,7 +77,8 @@ def test_without_a_word_the_machine_decides(monkeypatch: pytest.MonkeyPatch, gpu
         ({"baselines": "hf"}, "plain is needed"),
         ({"baselines": "plain,vllm"}, "plain is needed"),
         ({"pair": "tinny"}, "did you mean 'tiny'"),
-        ({"pair": "tiny", "head": "a/b"}, "either, not both"),
+        ({"pair": "tiny", "target": "a/b"}, "give one of them"),
+        ({"pair": "tiny", "target": "a/b", "head": "c/d"}, "give one of them"),
         ({"target": "a/b"}, "both are needed"),
         ({"total_tokens": 600, "depth": 1}, "600 is more than the 111 nodes"),
         ({"profile": "slow"}, "unknown profile 'slow': known are smoke, quick, full, t4"),
@@ -94,6 +95,15 @@ def test_a_pair_and_a_target_with_a_head_replace_each_other_between_layers() -> 
     assert (made.pair, made.target, made.head) == (None, "a/b", "c/d")
     made = build_protocol({"TARGET": "a/b", "HEAD": "c/d"}, {"profile": "quick"}, {"pair": "tiny"})
     assert (made.pair, made.target, made.head) == ("tiny", None, None)
+
+
+def test_a_head_alone_takes_the_place_of_the_pairs_own() -> None:
+    made = build_protocol({"HEAD": "c/d"}, {"profile": "smoke"}, {})
+    assert (made.pair, made.target, made.head) == ("tiny", None, "c/d")
+    made = build_protocol({"PAIR": "tiny", "HEAD": "c/d"}, {"profile": "quick"}, {"head": "e/f"})
+    assert (made.pair, made.target, made.head) == ("tiny", None, "e/f")
+    made = build_protocol({"TARGET": "a/b", "HEAD": "c/d"}, {"profile": "quick"}, {"head": "e/f"})
+    assert (made.pair, made.target, made.head) == (None, "a/b", "e/f")
 
 
 def test_names_may_come_with_commas_or_as_a_list() -> None:

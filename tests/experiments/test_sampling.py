@@ -79,6 +79,21 @@ def test_both_loops_draw_the_first_token_from_the_same_bits(trained: Pair) -> No
     assert torch.allclose(plain, (stock / WARM.temperature).softmax(dim=-1), atol=1e-6)
 
 
+@pytest.mark.parametrize("method", ["plain", "eagle"])
+def test_the_first_token_is_drawn_through_the_forward_that_the_pair_decodes_with(trained: Pair, method: str) -> None:
+    fused = Target(trained.target.model)
+    passes: list[int] = []
+
+    def forward(tokens: Tensor, *given: Any) -> tuple[Tensor, Tensor | None]:
+        passes.append(tokens.shape[1])
+        hidden = torch.zeros(*tokens.shape, fused.hidden_size)
+        return hidden, torch.zeros(*tokens.shape, 3 * fused.hidden_size)
+
+    fused.fused = forward
+    first = first_probabilities(replace(trained, target=fused), PROMPT, method, WARM)
+    assert passes == [len(PROMPT)] and torch.allclose(first, torch.full_like(first, 1 / len(first)))
+
+
 def test_a_loop_that_moves_a_single_bit_is_seen(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Target.forward
 

@@ -168,6 +168,28 @@ def test_costs_are_those_of_the_instrumented_cycles(trained: Pair, monkeypatch: 
     assert rows["cost/draft/9-1-3/0"]["nodes"] is None and rows["cost/verify/9-1-3/0"]["top_k"] is None
 
 
+def test_where_a_cycle_is_launched_whole_the_phases_add_up_to_whole_cycles(
+    trained: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: Any = cycle_costs.write_text
+    seconds: list[float] = []
+
+    def slow_apart(*args: Any, instrument: bool = False, **options: Any) -> Any:
+        text = whole(*args, instrument=instrument, **options)
+        if not instrument:
+            seconds.append(text.decode_s / len(text.cycles))
+            return text
+        # A clock between phases makes each of them twice as long.
+        twice = [replace(each, draft_s=2 * each.draft_s, verify_s=2 * each.verify_s) for each in text.cycles]
+        return replace(text, cycles=twice, decode_s=2 * text.decode_s)
+
+    monkeypatch.setattr(cycle_costs, "write_text", slow_apart)
+    pair, items = replace(trained, stack="graph"), [Item("chat", "0", [322, 27, 302])]
+    rows = dict(cost_rows(pair, items, [TreeShape(9, 1, 3)], cycles=3, rounds=1))
+    parts = [rows[f"cost/{phase}/9-1-3/0"]["seconds"] for phase in ("draft", "verify", "rest")]
+    assert min(parts) > 0 and sum(parts) == pytest.approx(seconds[-1])
+
+
 def test_the_order_of_cost_shapes_is_reversed_from_turn_to_turn(trained: Pair) -> None:
     items = [Item("chat", "0", [322, 27, 302])]
     shapes = [TreeShape(3, 0, 2), TreeShape(5, 1, 2)]

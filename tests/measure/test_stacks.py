@@ -36,7 +36,7 @@ def test_costs_are_medians_over_turns_in_plain_steps_of_their_own_stack(stack: R
     assert row["steps"] == pytest.approx(3.0) and row["host_ms"] == pytest.approx(0.102)
     assert row["floor_ms"] == pytest.approx(1e3 * rows.WEIGHTS / 4e12)
     assert row["utilisation"] == pytest.approx(row["floor_ms"] / row["plain_ms"])
-    assert (row["capture_s"], row["buffer_mb"], row["graph_mb"]) == (1.5, 50, 30)
+    assert (row["capture_s"], row["compile_s"], row["buffer_mb"], row["graph_mb"]) == (1.5, 1.0, 50, 30)
 
 
 def test_the_gain_of_each_stack_is_against_its_own_plain_decoding(stack: Record) -> None:
@@ -44,6 +44,7 @@ def test_the_gain_of_each_stack_is_against_its_own_plain_decoding(stack: Record)
     for name in rows.STEP_S:
         row = frame.loc[(name, "default", "in-domain")]
         assert row["speedup"] == pytest.approx(row["tokens_per_s"] / row["plain_tokens_per_s"])
+        assert row["plain_tokens_per_s"] == pytest.approx(1 / rows.STEP_S[name]), "the prefill's token counted"
         assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"] and row["questions"] == 4
     taus = [frame.loc[(name, "default", "all"), "tau"] for name in rows.STEP_S]
     assert taus == [taus[0]] * 3, "the texts are the same"
@@ -89,6 +90,10 @@ def test_points_count_texts_that_differ_from_plain_decoding_one_by_one() -> None
     found = list(rows.batch_rows(values=(1, 2)))
     frame = scaling.points(made("09_batch_context", found))
     assert frame["same"].eq(1).all() and set(frame["texts"]) == {rows.TEXTS}
+    seconds = sum(row["decode_s"] for row in found if (row["value"], row["method"]) == (1, "plain"))
+    assert frame.loc[0, "plain_tokens_per_s"] == pytest.approx(96 * rows.TEXTS / seconds), (
+        "the prefill's tokens counted"
+    )
     spoiled = [
         row | ({"ids_sha256": ["other", row["ids_sha256"][1]]} if row["value"] == 2 and row["place"] == 0 else {})
         for row in found

@@ -35,7 +35,8 @@ def cost_rows(stacks: Sequence[str] = tuple(STEP_S), turns: int = 2) -> Iterator
                         "nodes": shape[0], "depth": shape[1], "top_k": shape[2], "cycles": 100, "context": 320.0,
                         "cycle_s": whole, "cycle_low": 0.98 * whole, "cycle_high": 1.05 * whole,
                         **{f"{name}_s": factor * value for name, value in parts.items()},
-                        "capture_s": 0.0 if stack == "eager" else 1.5, "buffer_bytes": 50_000_000,
+                        "capture_s": 0.0 if stack == "eager" else 1.5, "compile_s": 0.0 if stack == "eager" else 1.0,
+                        "buffer_bytes": 50_000_000,
                         "graph_bytes": 0 if stack == "eager" else 30_000_000,
                     }  # fmt: skip
 

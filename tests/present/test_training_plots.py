@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from itertools import combinations
 from typing import Any
 
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from eagle_repro.measure import training
 from eagle_repro.measure.records import Record
 from eagle_repro.present import console, training_plots, training_tables
 from eagle_repro.present.words import WORDS
 from tests.present.conftest import SETS
-from tests.present.test_plots import said, shown
+from tests.present.test_plots import require_readable, said
 
 ACCEPTED = {"untrained": [0, 0, 1], "trained": [2, 3, 2], "shipped": [2, 1, 2]}
 #: Step, seconds and cycles of the first question.
@@ -59,14 +57,7 @@ def test_no_label_covers_another_or_leaves_the_figure(record: Record, figure: An
         warnings.simplefilter("error")
         picture = figure(record, lang)
     assert "2026-01-31" in said(picture)
-    canvas = FigureCanvasAgg(picture.figure)
-    canvas.draw()
-    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown(picture.figure)]
-    for text, box in boxes:
-        assert box.x0 >= 0 and box.y0 >= 0, text
-        assert box.x1 <= picture.figure.bbox.width and box.y1 <= picture.figure.bbox.height, text
-    covered = [(a, b) for (a, one), (b, two) in combinations(boxes, 2) if one.shrunk(0.9, 0.7).overlaps(two)]
-    assert covered == []
+    require_readable(picture)
 
 
 def test_titles_follow_the_record(record: Record) -> None:
@@ -104,7 +95,7 @@ def test_the_trained_head_is_compared_with_the_pairs_own_question_by_question(
     assert row["gain_low"] <= row["gain"] <= row["gain_high"] and row["verdict"] == "holds"
     assert frame.loc["russian", "questions"] == 2 and "all" in frame.index
     text = training_tables.against_own(record).text()
-    assert "+0.33 [" in text and "EAGLE sets" not in text
+    assert "+0.33" in text and "EAGLE sets" not in text
     assert training.mean_of_eagle_sets(record) is None
     eagle = dict(zip(SETS, training.EAGLE, strict=True))
     renamed = [row | {"set": eagle[row["set"]]} if "set" in row else row for row in rows()]

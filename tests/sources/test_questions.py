@@ -74,8 +74,22 @@ def test_language_and_domain_are_as_declared(name: str) -> None:
     text = "".join(turn for question in q.load_questions(name) for turn in question.turns)
     cyrillic = len(re.findall("[а-яё]", text.lower())) / len(re.findall(r"[^\W\d_]", text))
     assert (cyrillic > 0.9) == (q.SETS[name].language == "ru")
-    assert (cyrillic == 0) == (q.SETS[name].language == "en")
-    assert (q.SETS[name].domain == "out") == (name in ("outside", "russian"))
+    assert (cyrillic == 0) == (q.SETS[name].language != "ru")
+    assert q.SETS[name].domain == {"outside": "out", "russian": "out"}.get(name, q.SETS[name].domain)
+    assert q.SETS[name].domain in ("in", "out")
+
+
+@pytest.mark.parametrize(("change", "said"), [({"size": None}, "'size'"), ({"colour": "red"}, "'colour'")])
+def test_a_manifest_with_a_wrong_field_is_refused_in_one_line(
+    change: dict[str, str | None], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = json.loads((q.data_folder() / "questions/manifest.json").read_text(encoding="utf-8"))["sets"]
+    entry = {name: value for name, value in (sets["chat"] | change).items() if value is not None}
+    (tmp_path / "questions").mkdir()
+    (tmp_path / "questions/manifest.json").write_text(json.dumps({"sets": {"garden": entry}}))
+    monkeypatch.setattr(q, "data_folder", lambda: tmp_path)
+    with pytest.raises(ValueError, match=f"manifest.json, set 'garden': .*{said}"):
+        q._read_manifest()
 
 
 def test_no_question_is_repeated_inside_or_across_sets() -> None:

@@ -16,7 +16,7 @@ from eagle_repro.training import settings as memory
 from eagle_repro.training import train as training
 from eagle_repro.training.corpus import Corpus, load_corpus
 from eagle_repro.training.fit import PATIENCE, FitSettings, fit
-from eagle_repro.training.heads import draft_vocabulary, new_head
+from eagle_repro.training.heads import draft_vocabulary, new_head, read_json
 from eagle_repro.training.recipes import find_recipe
 from eagle_repro.training.settings import TrainSettings, require_memory
 from eagle_repro.training.write import CorpusSettings, fitting_rows, write_corpus
@@ -188,3 +188,10 @@ def test_the_peak_is_the_trainings_own(
     head = new_head(tiny.target, tiny.head.config, draft_vocabulary(corpus.token_counts(512), 208), seed=0)
     done = training.train(tiny.target, head, corpus, replace(SETTINGS, steps=1), tmp_path)
     assert done["peak_bytes"] == 10**9 + sum(4 * weight.numel() for weight in head.parameters())
+
+
+@pytest.mark.parametrize("text", ["", '{"steps": ', "[1]"])
+def test_a_file_that_holds_no_object_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(ValueError, match=r"summary\.json holds no JSON object .*make it again"):
+        read_json(tmp_path / "summary.json")

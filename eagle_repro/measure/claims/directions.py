@@ -30,7 +30,7 @@ from eagle_repro.measure.claims.selection import (
 from eagle_repro.measure.stats import estimate
 from eagle_repro.measure.totals import Statistic, Totals, aligned, speedup, whole
 
-FLAT = 1.25  # a pass that costs at most so many times one token's counts as flat, as in measure.roofline
+FLAT = 1.25  # a pass that costs at most so many times one token's counts as flat, as in measure.cost.flat_until
 TREE_TOKENS = 64  # about the nodes of a default tree
 STRUCTURED, CHAT = ("humaneval", "gsm8k", "code", "math"), ("mt_bench", "chat")
 
@@ -71,7 +71,7 @@ def verification_dominates(run: Run) -> Effect:
 
 
 def wider_is_cheap(run: Run) -> Effect:
-    """Milliseconds that a deeper draft adds to a cycle beyond what a wider tree adds, in plain steps."""
+    """What a deeper draft adds to a cycle beyond what a wider tree adds, in plain steps."""
     costs = run.rows(SHAPES, "cost")
     plain = costs.loc[costs["phase"] == "plain", "seconds"].to_numpy(dtype=float)
     verify = costs[costs["phase"] == "verify"]
@@ -156,6 +156,8 @@ def depth_trap(run: Run) -> Effect:
         {"plain": rows[rows["method"] == "plain"]}
         | {str(depth): eagle[eagle["depth"] == depth] for depth in (depths[0], depths[-1])}
     )
+    if not ways:
+        raise NotMeasured(SPEEDUP, "no trees of two depths")
     shallow, deep = ways[str(depths[0])], ways[str(depths[-1])]
     names = (f"depth {depths[0]:.0f}", f"depth {depths[-1]:.0f}")
     return difference(speedup(ways["plain"], shallow), speedup(ways["plain"], deep), deep, SPEEDUP, names)
