@@ -14,6 +14,17 @@ Row = Mapping[str, Any]
 QUANTITY = re.compile(r"(?:^|_)(?:s|ms|seconds|bytes)$")
 #: The fields that a row needs which says how a text was written ("method"), and that a row of a timing needs ("phase").
 NEEDED = {"method": ("tokens", "prefill_s", "decode_s"), "phase": ("seconds",)}
+#: What a field of a run is, where it is known: text, counts, lists.
+KINDS: dict[type, tuple[str, ...]] = {
+    str: ("set", "domain", "method", "variant", "rule", "sweep"),
+    int: ("tokens", "total_tokens", "depth", "top_k", "nodes", "near_ties", "plain_mismatches"),
+    list: ("accepted", "ranks", "mismatches"),
+}
+#: The same of the rows that name what they are so.
+OF_ROWS = {
+    "recording": ("set", "domain", "question", "depth", "top_k", "tokens", "ranks"),
+    "greedy": ("set", "question", "tokens", "mismatches"),
+}
 #: Fields of a bench sheet that hold fields themselves, and that are text; None where they are not known.
 SHEETS, TEXTS = ("pair", "now", "protocol", "question_sets"), ("card", "dtype", "stack", "device")
 
@@ -29,16 +40,20 @@ def _header_faults(header: Row) -> Iterator[str]:
         if not isinstance(header.get(name), kind):
             yield f"its {name} is {_shown(header.get(name))}"
     bench = header["bench"]
-    yield from _of_type(bench, SHEETS, dict, "bench")
-    yield from _of_type(bench, TEXTS, str, "bench")
+    yield from _of_type(bench, SHEETS, dict, "bench.")
+    yield from _of_type(bench, TEXTS, str, "bench.")
     pair = bench.get("pair") or {}
-    yield from _of_type(pair, ("name",), str, "bench.pair")
-    yield from _of_type(pair, ("target", "head"), dict, "bench.pair")
+    yield from _of_type(pair, ("name",), str, "bench.pair.")
+    yield from _of_type(pair, ("target", "head"), dict, "bench.pair.")
 
 
 def _row_faults(row: Row) -> Iterator[str]:
     if "key" in row and not isinstance(row["key"], str):
         yield f"its key is {_shown(row['key'])}"
+    if row["kind"] == "run":
+        yield from (f"its {name} is missing" for name in OF_ROWS.get(str(row.get("what")), ()) if row.get(name) is None)
+        for kind, names in KINDS.items():
+            yield from _of_type(row, names, kind)
     needed = [name for said, names in NEEDED.items() if row.get(said) is not None for name in names]
     for name in dict.fromkeys([*needed, *filter(QUANTITY.search, row)]):
         value = row.get(name)
@@ -48,10 +63,11 @@ def _row_faults(row: Row) -> Iterator[str]:
             yield f"{name} is {_shown(value)}, and a number of at least 0 is needed"
 
 
-def _of_type(fields: Row, names: tuple[str, ...], kind: type, where: str) -> Iterator[str]:
+def _of_type(fields: Row, names: tuple[str, ...], kind: type, where: str = "") -> Iterator[str]:
     for name in names:
-        if fields.get(name) is not None and not isinstance(fields[name], kind):
-            yield f"its {where}.{name} is {_shown(fields[name])}"
+        value = fields.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            yield f"its {where}{name} is {_shown(value)}"
 
 
 def _shown(value: Any) -> str:
