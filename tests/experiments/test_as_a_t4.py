@@ -11,7 +11,7 @@ from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.memory import T4_BYTES, as_a_t4
 from eagle_repro.experiments.stack_costs import stacks_of
 from eagle_repro.experiments.timing_pairs import free_memory, random_pair
-from eagle_repro.sources.pairs import SHAPES
+from eagle_repro.sources.pairs import PAIRS, SHAPES
 
 CARD = torch.device("cuda:0")
 pytestmark = [
@@ -42,7 +42,7 @@ def test_texts_there_are_the_targets_own(name: str) -> None:
         pair = load_pair(name, device="cuda:0", dtype="float32")
         assert pair.stack == "graph"
         assert written(pair, "eagle") == written(pair, "plain") == written(pair, "hf")
-        assert load_pair(name, device="cuda:0").dtype == "float16"
+        assert load_pair(name, device="cuda:0").dtype == (PAIRS[name].dtype or "float16")
 
 
 def test_a_timing_only_pair_runs_there_and_one_that_is_too_large_is_refused_beforehand() -> None:
