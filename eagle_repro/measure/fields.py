@@ -24,6 +24,8 @@ KINDS: dict[type, tuple[str, ...]] = {
 OF_ROWS = {
     "recording": ("set", "domain", "question", "depth", "top_k", "tokens", "ranks"),
     "greedy": ("set", "question", "tokens", "mismatches"),
+    "shape": ("set", "question", "method"),
+    "autopick": ("rule",),
 }
 #: Fields of a bench sheet that hold fields themselves, and that are text; None where they are not known.
 SHEETS, TEXTS = ("pair", "now", "protocol", "question_sets"), ("card", "dtype", "stack", "device")
