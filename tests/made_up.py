@@ -66,12 +66,14 @@ def made_up_run(said: Mapping[str, Any] | None = None, *, only: Sequence[str] = 
     return Run("made-up", records)
 
 
-def write_run(folder: Path, said: Mapping[str, Any] | None = None, *, only: Sequence[str] = NAMES) -> Path:
+def write_run(
+    folder: Path, said: Mapping[str, Any] | None = None, *, only: Sequence[str] = NAMES, bench: Row = BENCH
+) -> Path:
     """The same run written as records into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, (rows, footer) in record_parts(consistent(said or {}), only).items():
         protocol = footer.pop("protocol")
-        with RecordWriter(folder / f"{name}.jsonl", bench=BENCH, protocol=protocol) as writer:
+        with RecordWriter(folder / f"{name}.jsonl", bench=bench, protocol=protocol) as writer:
             cycles: list[Row] = []
             for row in rows:
                 bare = {field: value for field, value in row.items() if field not in ("kind", "key")}

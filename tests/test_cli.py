@@ -88,6 +88,11 @@ def test_help_waits_for_no_library() -> None:
         (["generate", "--pair", "tiny", "--prompt-file", "nowhere.txt"], "nowhere.txt: no such file"),
         (["generate", "--target", "a/b", "--prompt", "a"], "a pair is a name"),
         (["tau", "--pair", "tiny", "--sets", "poems"], "unknown question set 'poems'"),
+        (["tau", "--pair", "tiny", "--sets", ","], "sets=',' was given: a list of names"),
+        (["tau", "--pair", "tiny", "--sets", "chat,math,chat"], "chat stands there twice, name it once"),
+        (["tau", "--pair", "tiny", "--sets", "chat", "--questions", "999"], "999 questions asked of a set of"),
+        (["measure", "02", "--pair", "tiny", "-p", "sets=chat,chat"], "chat stands there twice, name it once"),
+        (["measure", "02", "--pair", "tiny", "-p", "baselines=plain,plain"], "plain stands there twice"),
         (["tau", "--pair", "tiny", "--prompts", "nowhere.json"], "nowhere.json: no such file"),
         (["measure", "77", "--pair", "tiny"], "unknown experiment '77'"),
         (["measure", "02", "--pair", "tiny", "-p", "depthh=3"], "unknown parameter 'depthh'"),
@@ -152,6 +157,13 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m eagle_repro doctor --pair tiny --profile smoke --json | head -n 1"
     done = subprocess.run(["bash", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.stdout == "Bench sheet\n" and "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_output_that_is_closed_is_no_error(closed: str) -> None:
+    words = f"{sys.executable} -m eagle_repro check --run h200-eager-smollm2-135m --json"
+    done = subprocess.run(["bash", "-c", f"exec {words} {closed}"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
 
 
 def test_russian_is_printed_where_the_locale_has_no_letters_for_it() -> None:
@@ -235,6 +247,18 @@ def test_prompts_of_another_form_are_refused(call: Call, tmp_path: Path, content
     assert code == 2 and "prompts.json" in err
 
 
+def test_sets_that_cannot_be_are_refused_before_the_pair_is_loaded(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verbs, "load", lambda args: pytest.fail("the pair was loaded"))
+    (tmp_path / "twice.json").write_text('{"own": [[1]], "own": [[2]]}', encoding="utf-8")
+    for words in (("--sets", ","), ("--sets", "poems"), ("--sets", "chat,chat"), ("--sets", "chat", "--questions", 999),
+                  ("--prompts", tmp_path / "twice.json")):  # fmt: skip
+        code, _, err = call("tau", "--pair", "tiny", *words)
+        assert code == 2 and len(err.splitlines()) == 1
+    assert "twice.json has 'own' twice" in err
+
+
 def test_tau_takes_question_sets(call: Call) -> None:
     words = ("tau", "--pair", "tiny", "--shape", "4,1,2", "--sets", "chat,russian", "--questions", 1)
     code, out, _ = call(*words, "--max-new-tokens", 4, "--json")
@@ -275,7 +299,8 @@ def test_compare_tells_benches_apart(call: Call, tmp_path: Path) -> None:
             writer.write("pass/1/0", {"tokens": 1, "seconds": 1.0})
             writer.complete()
     code, out, _ = call("compare", tmp_path / "old", tmp_path / "new", "--json")
-    assert code == 0 and last_line(out)["bench"] == [{"name": "torch", "left": "2.10", "right": "2.13"}]
+    assert code == 1 and last_line(out)["bench"] == [{"name": "torch", "left": "2.10", "right": "2.13"}]
+    assert "No number could be compared: 02_speedup is not finished in both, 01_roofline alone." in out
     (tmp_path / "cut" / "01_roofline.jsonl.partial").parent.mkdir()
     (tmp_path / "new" / "01_roofline.jsonl").rename(tmp_path / "cut" / "01_roofline.jsonl.partial")
     code, _, err = call("compare", tmp_path / "old", tmp_path / "cut")
@@ -283,9 +308,9 @@ def test_compare_tells_benches_apart(call: Call, tmp_path: Path) -> None:
 
 
 def test_compare_puts_trees_of_one_name_and_two_shapes_on_rows_of_their_own(call: Call, tmp_path: Path) -> None:
-    for name, depth in (("left", 1), ("right", 2)):
+    for name, depth, sets in (("left", 1, "chat"), ("right", 2, "chat"), ("other", 1, "math")):
         words = ("measure", "02", "--pair", "tiny", "--profile", "smoke", "--out", tmp_path / name)
-        few = ("sets=chat", "new_tokens=4", "instrument_cycles=0", "total_tokens=6", f"depth={depth}")
+        few = (f"sets={sets}", "new_tokens=4", "instrument_cycles=0", "total_tokens=6", f"depth={depth}")
         assert call(*words, *(word for setting in few for word in ("-p", setting)))[0] == 0
     code, out, _ = call("compare", tmp_path / "left", tmp_path / "right", "--json")
     rows = [row for row in last_line(out)["speedup"] if row["variant"] == "default"]
@@ -294,6 +319,8 @@ def test_compare_puts_trees_of_one_name_and_two_shapes_on_rows_of_their_own(call
         (2, True, False),
     ]
     assert "default (6, 1, 10)" in out and "default (6, 2, 10)" in out
+    code, out, _ = call("compare", tmp_path / "left", tmp_path / "other")
+    assert code == 1 and out.splitlines()[-1].startswith("No number could be compared: no tree of one shape")
 
 
 def test_doctor_says_what_is_in_the_way(call: Call) -> None:
@@ -303,6 +330,12 @@ def test_doctor_says_what_is_in_the_way(call: Call) -> None:
     code, out, _ = call("doctor", "--pair", "tiny", "--profile", "smoke", "--device", "cuda:7", "--json")
     refused = [guard["check"] for guard in last_line(out)["guards"] if guard["verdict"] == "refused"]
     assert code == 1 and refused == ["device"] and "refused: device" in out
+    for more, check in (
+        (("--out", "/etc/passwd"), "disk"),
+        (("-p", "max_length=40", "-p", "new_tokens=38"), "prompts"),
+    ):
+        code, out, _ = call("doctor", "--pair", "tiny", "--profile", "smoke", *more)
+        assert code == 1 and f"This run would be refused: {check}." in out
 
 
 @pytest.mark.parametrize(("state", "code"), [("complete", 0), ("skipped", 0), ("incomplete", 1)])

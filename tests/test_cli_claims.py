@@ -11,7 +11,8 @@ import pytest
 from eagle_repro.cli import arguments, claims
 from eagle_repro.experiments import protocol
 from eagle_repro.measure.claims.marks import mark
-from tests.made_up import CLAIMS, write_run
+from eagle_repro.present import claim_tables
+from tests.made_up import BENCH, CLAIMS, write_run
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,36 @@ def test_check_puts_every_claim_beside_the_run(run: Path, capsys: pytest.Capture
     assert rows["speedup_code"]["measured"] == [pytest.approx(3.0)] and rows["speedup_code"]["verdict"] == "differs"
     assert rows["deeper_tau_up"]["low"] <= rows["deeper_tau_up"]["effect"] <= rows["deeper_tau_up"]["high"]
     assert [round(point["predicted"], 2) for point in said["formula"]][0] == 2.02
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """The run with chains and trees of another card in it."""
+    write_run(tmp_path / "mixed", only=["02_speedup"])
+    return write_run(tmp_path / "mixed", only=["04_chain_vs_tree"], bench=BENCH | {"card": "Xeon"})
+
+
+@pytest.mark.parametrize(
+    ("lang", "line"),
+    [
+        ("en", "04_chain_vs_tree is of another bench (card Xeon instead of Tesla T4): left out."),
+        ("ru", "04_chain_vs_tree: снято на другом стенде (карта Xeon вместо Tesla T4), не учтено."),
+    ],
+)
+def test_check_and_report_leave_out_a_record_of_another_bench(
+    mixed: Path, lang: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("check", "--run", mixed, "--lang", lang, "--json") == 0
+    out = capsys.readouterr().out
+    assert line in out.splitlines()
+    said = json.loads(out.splitlines()[-1])
+    verdicts = {row["id"]: row["verdict"] for row in said["claims"]}
+    assert verdicts["tree_beats_chain"] == "not measured here" and said["left_out"] == [line]
+    assert call("report", "--run", mixed, "--lang", lang) == 0
+    assert line in capsys.readouterr().err
+    text = (mixed / f"report.{lang}.md").read_text(encoding="utf-8")
+    differs = line[line.index("(") + 1 : line.index(")")]
+    assert f"{claim_tables.lacks('of another bench', lang)}: {differs}" in text
 
 
 def test_check_speaks_russian(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,9 @@ OURS = (ValueError, OSError, RuntimeError, ArithmeticError)  # NotImplementedErr
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller (>&-): what would be printed is not wanted
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, as long as the process
     args = build_parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):  # a terminal without Cyrillic gets escapes instead of an error
         if hasattr(stream, "reconfigure"):

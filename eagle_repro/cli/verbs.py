@@ -126,9 +126,10 @@ def tau(args: argparse.Namespace) -> int:
     args.shape = args.shape or DEFAULT_SHAPE
     shape = parse_shape(args.shape)
     prompts = counting.read_prompts(args.prompts) if args.prompts else None
+    names = counting.named_sets(args.sets, args.questions) if prompts is None else []
     pair = load(args)
     if prompts is None:
-        prompts = counting.prompts_of_sets(pair, [name for name in args.sets.split(",") if name], args.questions)
+        prompts = counting.prompts_of_sets(pair, names, args.questions)
     frame = counting.tau_by_set(pair, prompts, shape, args.max_new_tokens, method=args.method, progress=progress.bar)
     tables.show(console.tau(frame, args.shape))
     return finish(args, {"pair": pair.provenance, "dtype": pair.dtype, "shape": args.shape, "sets": as_rows(frame)})
@@ -145,7 +146,8 @@ def compare(args: argparse.Namespace) -> int:
     runs = [read_run(folder) for folder in folders]
     shared = [name for name in runs[0].records if name in runs[1].records]
     if not shared:
-        states = (f"{name} of {run.name} is {state}" for run in runs for name, state in run.states.items())
+        told = ((run, name, run.faults.get(name, state)) for run in runs for name, state in run.states.items())
+        states = (f"{name} of {run.name} is {state}" for run, name, state in told)
         why = "; ".join(states) or "measure the same one in both"
         raise FileNotFoundError(f"{args.left} and {args.right} have no finished record in common: {why}")
     names = [folder.resolve().name for folder in folders]
@@ -155,12 +157,16 @@ def compare(args: argparse.Namespace) -> int:
     bench = summary.bench_differences(*records)
     tables.show(console.differences(bench, names))
     document: dict[str, Any] = {"compared": compared, "bench": as_rows(bench.astype(str))}
-    if compared == "02_speedup":
-        frame = summary.side_by_side(*records)
-        print()
-        tables.show(console.side_by_side(frame, names))
-        document["speedup"] = as_rows(frame)
-    return finish(args, document)
+    if compared != "02_speedup":
+        print(f"\nNo number could be compared: 02_speedup is not finished in both, {', '.join(shared)} alone.")
+        return finish(args, document, 1)
+    frame = summary.side_by_side(*records)
+    print()
+    tables.show(console.side_by_side(frame, names))
+    both = not frame[["tau_left", "tau_right"]].isna().any(axis=1).all()
+    if not both:
+        print("\nNo number could be compared: no tree of one shape ran on one question set in both.")
+    return finish(args, document | {"speedup": as_rows(frame)}, 0 if both else 1)
 
 
 def doctor(args: argparse.Namespace) -> int:
@@ -172,6 +178,8 @@ def doctor(args: argparse.Namespace) -> int:
     found = guards.check(session.protocol)
     if all(guard.verdict == "ok" for guard in found):
         found.append(bench.loads(session))
+    if found[-1].check == "pair" and found[-1].verdict == "ok":
+        found.append(bench.prompts_fit(session))
     record = bench.preview(session, found)
     tables.show(tables.bench_sheet(record), tables.guards(record))
     refused = [guard.check for guard in found if guard.verdict == "refused"]

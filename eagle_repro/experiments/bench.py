@@ -13,9 +13,11 @@ from eagle_repro.experiments import guards
 from eagle_repro.experiments.guards import Guard
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.session import Progress, Session, silent
+from eagle_repro.experiments.speedup import read_items
 from eagle_repro.measure.bench import clocks
 from eagle_repro.measure.records import Record
 from eagle_repro.sources.pairs import PAIRS
+from eagle_repro.sources.questions import available
 
 
 def measure(session: Session, progress: Progress = silent) -> Record:
@@ -43,6 +45,17 @@ def loads(session: Session) -> Guard:
         return Guard("pair", "refused", " ".join(str(error).split()))
     sizes = ", ".join(f"{role} {provenance[role]['parameters'] / 1e6:.1f} M parameters" for role in ("target", "head"))
     return Guard("pair", "ok", f"target and head load and fit: {sizes}")
+
+
+def prompts_fit(session: Session) -> Guard:
+    """The guard that needs the tokenizer: does every prompt of the sets that are here fit max_length with an answer?"""
+    here = replace(session.protocol, sets=tuple(name for name in session.protocol.sets if available(name)))
+    try:
+        longest = max((len(item.prompt) for item in read_items(here, session.pair)), default=0)
+    except ValueError as error:
+        return Guard("prompts", "refused", str(error))
+    said = f"of up to {longest} tokens fit max_length={here.max_length} with {here.new_tokens} new ones"
+    return Guard("prompts", "ok", said)
 
 
 def preview(session: Session, found: Sequence[Guard]) -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import socket
@@ -156,9 +157,14 @@ def smaller(protocol: Protocol, loading: bool) -> str:
 
 
 def disk(protocol: Protocol) -> Guard:
-    """Room for the records; downloads check their own disk before they begin."""
+    """A folder for the records that can be written, with room; downloads check their own disk before they begin."""
+    folder = Path(protocol.out).expanduser()
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.exists(path))
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        why = "cannot be written" if place.is_dir() else "is no folder"
+        return Guard("disk", "refused", f"{place} {why}: choose another output folder for the records (--out)")
     try:
-        require_space(Path(protocol.out).expanduser(), RECORD_BYTES, "writing records")
+        require_space(folder, RECORD_BYTES, "writing records")
     except NotEnoughSpace as error:
         return Guard("disk", "refused", str(error))
     return Guard("disk", "ok", f"more than {in_units(RECORD_BYTES)} are free for records")

@@ -18,7 +18,7 @@ from eagle_repro.experiments.session import Progress, Session, silent
 from eagle_repro.measure.claims import Claim, Result, Run, check, counts, load_claims, read_run
 from eagle_repro.measure.claims.formula import residuals
 from eagle_repro.measure.claims.marks import agrees
-from eagle_repro.measure.claims.run import REPORT
+from eagle_repro.measure.claims.run import REPORT, main_record
 from eagle_repro.measure.claims.verdicts import judge, stated_as_found
 from eagle_repro.measure.records import Record, RecordWriter
 from eagle_repro.sources.paths import data_folder
@@ -34,7 +34,8 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     with RecordWriter(session.path, bench=sheet, protocol=session.protocol.as_record(), start_over=True) as writer:
         for result in progress(check(article(), run), "claims", None):
             writer.write(f"claim/{result.claim.id}", result.as_row())
-        writer.complete(states=dict(run.states), evidence=_bench(run))
+        others = {name: dict(differs) for name, differs in run.others.items()}
+        writer.complete(states=dict(run.states), others=others, evidence=_bench(run))
     return session.record()
 
 
@@ -44,8 +45,8 @@ def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
 
 
 def _bench(run: Run) -> dict[str, Any] | None:
-    """The bench that the judged numbers belong to: that of 02_speedup, else of the first record there is."""
-    record = run.records.get("02_speedup", next(iter(run.records.values()), None))
+    """The bench that the judged numbers belong to: None where there are no records."""
+    record = main_record(run.records)
     return dict(record.header["bench"]) if record else None
 
 

@@ -23,7 +23,15 @@ from eagle_repro.experiments.protocol import Protocol, build_protocol
 from eagle_repro.experiments.timing_pairs import free_memory
 from eagle_repro.measure.bench import bench_sheet, identity
 from eagle_repro.measure.lines import plain
-from eagle_repro.measure.records import Record, RecordError, RecordWriter, completeness, partial_path, read_record
+from eagle_repro.measure.records import (
+    Record,
+    RecordError,
+    RecordWriter,
+    completeness,
+    partial_path,
+    read_record,
+    require_writable,
+)
 from eagle_repro.sources.complete import weights_sha256
 from eagle_repro.sources.mounts import model_folder
 from eagle_repro.sources.pairs import PAIRS
@@ -67,7 +75,12 @@ class Session:
 
     @cached_property
     def pair(self) -> Pair:
-        """The pair of the protocol, loaded at the first use."""
+        """The pair of the protocol, loaded at the first use.
+
+        Raises RecordError first, where the record that it is loaded for cannot be written.
+        """
+        if self.given is None and not self.records_from and "writing" not in self.__dict__:
+            require_writable(self.path)
         return self.given or open_pair(self.protocol)
 
     def release(self) -> None:
@@ -120,7 +133,11 @@ class Session:
         sheet = self._sheet(pair.device, pair.dtype, pair.stack, pair.provenance)
         record = RecordWriter(self.path, bench=sheet, protocol=self.protocol.as_record(), mine=self.mine)
         with memory.told(self.protocol), record as writer:
-            yield writer
+            self.__dict__["writing"] = True  # a pair that is loaded again finds the file locked, by this writer
+            try:
+                yield writer
+            finally:
+                del self.__dict__["writing"]
 
     def fits(self, record: Record) -> bool:
         """Whether `record` was measured under this protocol and on this bench; told without loading the pair.

@@ -14,8 +14,9 @@ from eagle_repro.api import Pair, generate
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.rows import Item
 from eagle_repro.experiments.session import Progress, silent
+from eagle_repro.experiments.values import checked
 from eagle_repro.measure.stats import columns, summarise_tau
-from eagle_repro.sources.questions import load_questions, pick, prompt_ids
+from eagle_repro.sources.questions import load_questions, pick, prompt_ids, question_set
 
 Prompts = Mapping[str, Sequence[list[int]]]
 #: Texts written side by side on a GPU. A CPU takes one at a time: its passes cost by the row.
@@ -83,7 +84,9 @@ def tau_by_set(
 def read_prompts(path: Path) -> dict[str, list[list[int]]]:
     """Prompts from a JSON file {"set": [[id, id, ...], ...], ...}. Raises ValueError for another form."""
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
+        read = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_each_once)
+    except Twice as error:
+        raise ValueError(f"{path.name} has {error} twice: give every set another name") from None
     except ValueError as error:
         raise ValueError(f"{path.name} is not JSON ({error})") from None
     sets = read.items() if isinstance(read, dict) else ()
@@ -99,6 +102,30 @@ def prompts_of_sets(pair: Pair, names: Sequence[str], questions: int) -> dict[st
         name: [prompt_ids(pair.tokenizer, question) for question in pick(load_questions(name), questions)]
         for name in names
     }
+
+
+def named_sets(text: str, questions: int) -> list[str]:
+    """The question sets that --sets names, each of at least `questions`.
+
+    Raises ValueError where it names none, one twice, an unknown one, or one with fewer questions.
+    """
+    names: Sequence[str] = checked("sets", "tuple", text)
+    for name in names:
+        pick(range(question_set(name).count), questions)
+    return list(names)
+
+
+class Twice(ValueError):
+    """A name that stands twice in one JSON object."""
+
+
+def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise Twice(repr(name))
+        found[name] = value
+    return found
 
 
 def _is_prompt(ids: object) -> bool:

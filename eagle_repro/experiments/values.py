@@ -24,7 +24,8 @@ LEAST = {
 def checked(name: str, kind: str, value: Any) -> Any:
     """`value` of the setting `name` as its type; kind: the type as written in the dataclass.
 
-    Lists and text with commas become tuples, whole numbers floats. Raises ValueError for what is not of that type.
+    Lists and text with commas become tuples, whole numbers floats. Raises ValueError for what is not of that type,
+    and for a name that a list has twice.
     """
     read, wanted = READERS[kind.partition("[")[0]]
     least = LEAST.get(name)
@@ -32,6 +33,9 @@ def checked(name: str, kind: str, value: Any) -> Any:
     if known is None or (least is not None and known < least):
         wanted += f" of at least {least}" if least is not None else ""
         raise ValueError(f"{name}={value!r} was given: {wanted} is needed")
+    twice = [part for part in known if known.count(part) > 1] if isinstance(known, tuple) else []
+    if twice:
+        raise ValueError(f"{name}={value!r} was given: {twice[0]} stands there twice, name it once")
     return known
 
 

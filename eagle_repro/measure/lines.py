@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from eagle_repro.measure.fields import fault
+
 Row = dict[str, Any]
 
 
@@ -46,9 +48,11 @@ def parse(data: bytes, path: Path) -> tuple[list[Row], list[int]]:
     """The rows of a file's bytes, and for each the offset where its line ends.
 
     What follows the last newline was torn by a kill and is left out. Raises RecordError, with `path` to name,
-    for any other line that is not a row, and for a header that is not the first line.
+    for any other line that is not a row or holds what no row can hold (fields.fault), for a header that is not the
+    first line, and for a run whose key an earlier one has.
     """
     rows, ends, end = [], [], 0
+    keys: set[str] = set()
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         try:
             row = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
@@ -56,8 +60,9 @@ def parse(data: bytes, path: Path) -> tuple[list[Row], list[int]]:
                 raise ValueError("not a row")
         except ValueError:
             what = "is not a record" if number == 1 else "is damaged"
-            message = f"{path.name} {what} (line {number}): start over (--again), or choose another output folder"
-            raise RecordError(message) from None
+            raise _damaged(path, what, number) from None
+        if why := fault(row) or (f"a second run with key {row['key']}" if _again(row, keys) else None):
+            raise _damaged(path, "is damaged", number, f", {why}")
         end += len(line) + 1
         rows.append(row)
         ends.append(end)
@@ -72,11 +77,25 @@ def changes(old: Row, new: Row, most: int = 3) -> str:
     return "; ".join(listed) + (f"; and {len(names) - most} more" if len(names) > most else "")
 
 
+def _damaged(path: Path, what: str, number: int, why: str = "") -> RecordError:
+    advice = "start over (--again), or choose another output folder"
+    return RecordError(f"{path.name} {what} (line {number}){why}: {advice}")
+
+
+def _again(row: Row, keys: set[str]) -> bool:
+    """Whether a run has a key that is among `keys` already; it is, afterwards."""
+    if row["kind"] != "run":
+        return False
+    known = row["key"] in keys
+    keys.add(row["key"])
+    return known
+
+
 def _is_row(row: Any) -> bool:
     if not isinstance(row, dict):
         return False
     needs = {
-        "header": {"schema", "hash", "bench", "protocol"},
+        "header": {"schema", "name", "hash", "bench", "protocol"},
         "run": {"key"},
         "cycle": {"key"},
         "complete": {"lines"},

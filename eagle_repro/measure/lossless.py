@@ -52,17 +52,17 @@ def check(pair: Any, prompt_ids: list[int], ids: list[int], *, max_gap: float | 
     """Replay prompt_ids + ids through the stock target in one pass and compare each id with the greedy choice there.
 
     A mismatch is excused only when the emitted token's logit lies within max_gap (default: GAP of the dtype) of the
-    best. Raises ValueError for an empty prompt or ids outside the vocabulary, NonFiniteLogits when there is no best.
+    best. Raises ValueError for an empty prompt or text and ids outside the vocabulary, NonFiniteLogits when there is no
+    best.
     """
     target = pair.target
     prompt_ids, ids = token_ids(prompt_ids, target.vocabulary), token_ids(ids, target.vocabulary)
-    if not prompt_ids:
-        raise ValueError("the prompt is empty: at least one token is needed")
+    for ids_of, what in ((prompt_ids, "the prompt is"), (ids, "the text to check is")):
+        if not ids_of:
+            raise ValueError(f"{what} empty: at least one token is needed")
     limit = GAP[target.dtype] if max_gap is None else max_gap
     if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit < math.inf:
         raise ValueError(f"max_gap must be a number of logits >= 0, got {limit!r}")
-    if not ids:
-        return LosslessReport("identical", [], 0, limit, 0.0)
     tokens = torch.tensor([prompt_ids + ids[:-1]], device=target.device)
     logits = target.model(tokens, use_cache=False, logits_to_keep=len(ids)).logits[0].float()  # (len(ids), V)
     if not logits.amax(dim=-1).isfinite().all():

@@ -26,7 +26,16 @@ from eagle_repro.measure.bench import identity
 from eagle_repro.measure.lines import RecordError, Row, changes, encode, parse, plain
 from eagle_repro.measure.locked import LockedFile, set_aside
 
-__all__ = ["Record", "RecordError", "RecordWriter", "completeness", "covered", "partial_path", "read_record"]
+__all__ = [
+    "Record",
+    "RecordError",
+    "RecordWriter",
+    "completeness",
+    "covered",
+    "partial_path",
+    "read_record",
+    "require_writable",
+]
 
 SCHEMA = 1
 
@@ -160,6 +169,20 @@ def partial_path(path: Path | str) -> Path:
     return Path(f"{path}.partial")
 
 
+def require_writable(path: Path | str) -> None:
+    """Raise RecordError where the record `path` cannot be written now: its folder cannot, or another process does.
+
+    Nothing is left behind but the folder. To be asked before what takes long, as the writer itself is opened after it.
+    """
+    partial = partial_path(path)
+    file = LockedFile(partial)
+    try:
+        if not file.size:
+            partial.unlink()
+    finally:
+        file.close()
+
+
 def read_record(path: Path | str) -> Record:
     """Read a record, or an unfinished one if its .partial file is named (`complete` is then False).
 
@@ -175,6 +198,11 @@ def read_record(path: Path | str) -> Record:
     if not rows:
         raise RecordError(f"{path.name} is not a record: it has no header line")
     _check_schema(rows[0], path)
+    named = path.name.partition(".jsonl")[0]
+    if rows[0]["name"] != named:
+        raise RecordError(
+            f"{path.name} is a record of {rows[0]['name']} (line 1): give it that name again, or measure {named}"
+        )
     footer = rows.pop() if rows[-1]["kind"] == "complete" else None
     if footer and footer["lines"] != len(rows):
         raise RecordError(

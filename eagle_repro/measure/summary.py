@@ -52,6 +52,8 @@ def roofline(record: Record) -> pd.DataFrame:
     once at the card's peak bandwidth, or the measured one where no peak is known), utilisation (floor / time).
     """
     runs, footer = record.frame("run"), record.footer or {}
+    if not {"tokens", "seconds"} <= set(runs):
+        raise ValueError(f"{record.path.name} holds no passes of 01_roofline: measure it first, or name another record")
     ms = 1e3 * runs.groupby("tokens")["seconds"].agg(["median", "min", "max"])
     bandwidth, weights = footer.get("peak_gb_s") or footer.get("bandwidth_gb_s"), footer.get("weight_bytes")
     floor = 1e3 * weights / (bandwidth * 1e9) if bandwidth and weights else float("nan")

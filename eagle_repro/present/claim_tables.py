@@ -141,6 +141,22 @@ def lacks(reason: str, lang: str) -> str:
     return LACKS[lang].get(reason, reason)
 
 
+def differing(differs: Mapping[str, Sequence[Any]], lang: str) -> str:
+    """In what a record's bench differs from the run's (name -> its own, the run's), in words."""
+    words = WORDS[lang]["not_the_runs"]
+    parts = [
+        words.format(name=condition(name, lang), here=_plain(here), there=_plain(there))
+        for name, (here, there) in differs.items()
+    ]
+    return ", ".join(parts)
+
+
+def left_out(others: Mapping[str, Mapping[str, Sequence[Any]]], lang: str = "en") -> list[str]:
+    """A line for each record that is of another bench than the run's (Run.others) and was not used."""
+    words = WORDS[lang]["left_out"]
+    return [words.format(record=name, differs=differing(differs, lang)) for name, differs in others.items()]
+
+
 def compared(row: Row, lang: str) -> str:
     """The two sides of an effect with their values: "depth 10: 3.12, depth 2: 2.51"."""
     if row.get("left") is None:

@@ -11,6 +11,8 @@ WORDS: dict[str, dict[str, str]] = {
         "formula": "The cost formula on the article's own figures",
         "off": "by {off} (tolerance {tolerance})", "instead": "{name} {here} (article: {there})",
         "bench_note": "Another bench: {parts}.",
+        "not_the_runs": "{name} {here} instead of {there}",
+        "left_out": "{record} is of another bench ({differs}): left out.",
         "depth": "depth", "tau": "tau", "formula_gives": "formula gives", "article_gives": "article says",
         "residual": "off by", "not_stated": "not stated", "cycle": "its cycle of 64 nodes",
         "values_note": "A value is judged only on the article's bench: same card, pair, dtype, stack, tree, sets and "
@@ -29,6 +31,8 @@ WORDS: dict[str, dict[str, str]] = {
         "formula": "Формула стоимости на числах самой статьи",
         "off": "на {off} (допуск {tolerance})", "instead": "{name} {here} (в статье {there})",
         "bench_note": "Другой стенд: {parts}.",
+        "not_the_runs": "{name} {here} вместо {there}",
+        "left_out": "{record}: снято на другом стенде ({differs}), не учтено.",
         "depth": "глубина", "tau": "τ", "formula_gives": "даёт формула", "article_gives": "в статье",
         "residual": "расхождение", "not_stated": "не указано", "cycle": "её цикл на 64 узлах",
         "values_note": "Вердикт о числе выносится только на стенде статьи: те же карта, пара, тип, стек, дерево, "
@@ -52,7 +56,7 @@ CONDITIONS = {
     "ru": {
         "card": "карта", "pair": "пара", "dtype": "тип", "stack": "стек", "set": "набор", "questions": "вопросы",
         "new_tokens": "новые токены", "total_tokens": "узлы", "depth": "глубина", "tokens": "токены прохода",
-        "temperature": "температура",
+        "temperature": "температура", "target": "целевая модель", "head": "голова",
     },
 }  # fmt: skip
 #: How many claims got a verdict, in a sentence.
@@ -74,6 +78,7 @@ LACKS: dict[str, dict[str, str]] = {
     "en": {"missing": "not measured"},
     "ru": {
         "missing": "не измерено", "unfinished": "не закончено", "damaged": "повреждено",
+        "of another bench": "снято на другом стенде",
         "no bandwidth": "нет пропускной способности", "no instrumented cycles": "нет разобранных по фазам циклов",
         "no passes of 1, of about 64 and of more tokens": "нет проходов на 1, около 64 и больше токенов",
         "no runs of the stock generate": "нет прогонов штатного generate", "no trees of two depths": "нет двух глубин",

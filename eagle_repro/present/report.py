@@ -20,6 +20,7 @@ from eagle_repro.measure.claims import Claim, NotMeasured, Result, Run, check, c
 from eagle_repro.measure.claims.formula import residuals
 from eagle_repro.measure.claims.marks import mark, unmarked
 from eagle_repro.measure.claims.numbers import UNIT_OF, find
+from eagle_repro.measure.claims.run import bench_differences, main_record
 from eagle_repro.measure.records import Record
 from eagle_repro.present import claim_tables, domain_answers, report_tables
 from eagle_repro.present.gallery import draw
@@ -119,7 +120,9 @@ class Report:
 
     def lacking(self, record: str) -> str:
         """Why a record is not there."""
-        return claim_tables.lacks(self.run.states.get(record, "missing"), self.lang)
+        why = claim_tables.lacks(self.run.states.get(record, "missing"), self.lang)
+        differs = self.run.others.get(record)
+        return f"{why}: {claim_tables.differing(differs, self.lang)}" if differs else why
 
     def effect(self, name: str) -> Mapping[str, Any] | None:
         """A direction's row, None where it was not measured."""
@@ -132,10 +135,9 @@ class Report:
         return as_stated(row["stated"], row["unit"], self.lang, is_range=row["is_range"])
 
     def elsewhere(self, record: str) -> str | None:
-        """The bench of a record that was measured on another card or pair than the run's first, else None."""
-        first, this = next(iter(self.run.records.values())), self.run.records[record]
-        same = all(first.header["bench"].get(name) == this.header["bench"].get(name) for name in ("card", "dtype"))
-        return None if same else bench_line(this)
+        """The bench of a record that was measured on another than the run's, else None."""
+        main, this = main_record(self.run.records), self.run.records[record]
+        return bench_line(this) if main and bench_differences(this, main) else None
 
     def side(self, name: str) -> str:
         """The name of one side of an effect."""

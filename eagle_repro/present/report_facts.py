@@ -9,6 +9,7 @@ import pandas as pd
 
 from eagle_repro.measure import branching, sizes, summary, training
 from eagle_repro.measure.claims import Run
+from eagle_repro.measure.claims.run import main_record
 from eagle_repro.measure.records import Record
 from eagle_repro.present.layout import tree_label
 from eagle_repro.present.numerals import NO_BREAK, UNKNOWN
@@ -24,10 +25,9 @@ FURTHER = ("07_domain", "08_stack", "09_batch_context", "10_train_head")
 
 def facts(run: Run) -> dict[str, Any]:
     """The facts of a run, every one of them there, unknown ones as None or empty."""
-    first = next(iter(run.records.values()), None)
-    main = run.records.get("02_speedup", first)
+    main = main_record(run.records)
     return {
-        **_bench(first.header["bench"] if first else {}),
+        **_bench(main.header["bench"] if main else {}),
         "settings": dict.fromkeys(("questions", "new_tokens"), UNKNOWN) | (main.header["protocol"] if main else {}),
         "missing": [name for name in RECORDS if name not in run.records],
         "further": [name for name in FURTHER if name not in run.records],

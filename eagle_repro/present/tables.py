@@ -163,9 +163,11 @@ def claims(record: Record) -> Table:
     rows = [row for row in record.rows if row.get("claim_kind")]
     if not rows:
         raise ValueError(f"{record.path.name} holds no claims: name a record of 11_report")
-    judged = replace(record, header=record.header | {"bench": (record.footer or {}).get("evidence") or {}})
+    footer = record.footer or {}
+    judged = replace(record, header=record.header | {"bench": footer.get("evidence") or {}})
     made = claim_tables.directions(rows)
-    return replace(made, notes=(*made.notes, *filter(None, [bench_line(judged)])))
+    left_out = claim_tables.left_out(footer.get("others") or {})
+    return replace(made, notes=(*made.notes, *left_out, *filter(None, [bench_line(judged)])))
 
 
 def phases(record: Record) -> Table:

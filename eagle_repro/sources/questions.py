@@ -85,7 +85,7 @@ def load_questions(name: str, *, offline: bool = False) -> list[Question]:
     file), FileNotFoundError (no file in the named folder, or none at all when offline) and RuntimeError (a
     download that failed).
     """
-    info = _info(name)
+    info = question_set(name)
     path = _place(info)
     if not path.is_file():
         _fetch(info, path, offline)
@@ -110,12 +110,12 @@ def available(name: str) -> bool:
 
 def question_file(name: str) -> Path:
     """Where the set is read from, or would be downloaded to."""
-    return _place(_info(name))
+    return _place(question_set(name))
 
 
 def set_checksum(name: str) -> str:
     """The set's sha256, for records: load_questions reads no other bytes."""
-    return _info(name).sha256
+    return question_set(name).sha256
 
 
 def pick(questions: Sequence[T], count: int) -> list[T]:
@@ -177,7 +177,8 @@ def word_grams(text: str, n: int = 8) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + n]) for i in range(len(words) - n + 1)}
 
 
-def _info(name: str) -> QuestionSet:
+def question_set(name: str) -> QuestionSet:
+    """What the manifest says of a set. Raises ValueError for an unknown one."""
     if name not in SETS:
         raise ValueError(f"unknown question set {name!r}; choose one of {', '.join(SETS)}")
     return SETS[name]

@@ -134,6 +134,17 @@ def test_a_full_disk_is_refused_with_both_sizes(monkeypatch: pytest.MonkeyPatch,
     assert found.verdict == "refused" and "50.0 MB" in found.detail and "1.0 MB" in found.detail
 
 
+def test_a_folder_that_cannot_be_written_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "out"):
+        found = guards.disk(built(out=str(out)))
+        assert found.verdict == "refused" and "file is no folder" in found.detail
+    assert guards.disk(built(out=str(tmp_path / "new" / "out"))).verdict == "ok"
+    monkeypatch.setattr(guards.os, "access", lambda *_: False)
+    found = guards.disk(built(out=str(tmp_path / "new")))
+    assert found.verdict == "refused" and f"{tmp_path} cannot be written" in found.detail
+
+
 def test_old_packages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert guards.versions(built()).verdict == "ok"
     monkeypatch.setattr(guards, "_version", lambda name: {"transformers": "4.57.1"}.get(name, "99.0"))

@@ -65,6 +65,33 @@ def test_the_pair_is_loaded_once_and_the_header_is_its_bench(tmp_path: Path) -> 
     assert str(tmp_path) not in json.dumps(header)
 
 
+def test_a_record_that_cannot_be_written_is_refused_before_the_pair_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "load_pair", lambda *_, **__: pytest.fail("the pair was loaded"))
+    (tmp_path / "file").touch()
+    with pytest.raises(RecordError, match="cannot write"):
+        _ = opened(tmp_path / "file" / "out").pair
+    locked = opened(tmp_path / "locked")
+    with (
+        RecordWriter(locked.path, bench={}, protocol={}),
+        pytest.raises(RecordError, match="is being written by another process"),
+        locked.writer(),
+    ):
+        pass
+
+
+def test_the_look_whether_a_record_can_be_written_leaves_none_and_a_writer_may_load_again(
+    trained: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "load_pair", lambda *_, **__: trained)
+    session = opened(tmp_path)
+    assert session.pair is trained and list(tmp_path.iterdir()) == []
+    with session.writer():
+        session.release()
+        assert session.pair is trained
+
+
 def test_loading_shows_no_bar_and_leaves_the_bars_as_they_were(capfd: pytest.CaptureFixture[str]) -> None:
     from transformers.utils import logging
 

@@ -15,7 +15,8 @@ from eagle_repro.measure.claims.directions import RULES
 from eagle_repro.measure.claims.formula import residuals
 from eagle_repro.measure.claims.marks import agrees, check_text, mark, unmarked
 from eagle_repro.measure.claims.verdicts import VERDICTS, check_one
-from tests.made_up import CLAIMS, NAMES, made_up_run, stated, write_run
+from eagle_repro.measure.records import RecordWriter
+from tests.made_up import BENCH, CLAIMS, NAMES, made_up_run, stated, write_run
 from tests.reading import REPOSITORY
 
 VALUES = [claim for claim in CLAIMS if claim.kind == "value"]
@@ -180,8 +181,47 @@ def test_a_folder_is_read_with_its_unfinished_and_damaged_records(tmp_path: Path
     run = read_run(tmp_path)
     assert set(run.records) == {"01_roofline"}
     assert run.states == {"04_chain_vs_tree": "unfinished", "06_lossless": "damaged"}
+    assert run.faults["06_lossless"].startswith("06_lossless.jsonl is not a record (line 1)")
     assert check_one(BY_ID["tau_tree"], run).lacks == ("04_chain_vs_tree", "unfinished")
     assert check_one(BY_ID["pass_1_ms"], run).verdict == "reproduced"
+
+
+CPU = {"card": "Xeon", "pair": {"name": "tiny"}, "dtype": "float32"}
+
+
+@pytest.mark.parametrize("only", [NAMES, ("00_bench", "03_tree_shape", "04_chain_vs_tree")])
+def test_a_record_of_another_bench_is_left_out_and_named(only: tuple[str, ...], tmp_path: Path) -> None:
+    write_run(tmp_path, only=[name for name in only if name != "04_chain_vs_tree"])
+    write_run(tmp_path, only=["04_chain_vs_tree"], bench=BENCH | CPU)
+    run = read_run(tmp_path)
+    assert set(run.records) == set(only) - {"04_chain_vs_tree"}
+    assert run.others == {
+        "04_chain_vs_tree": {
+            "card": ("Xeon", "Tesla T4"), "pair": ("tiny", "qwen3-1.7b"), "dtype": ("float32", "float16"),
+        }
+    }  # fmt: skip
+    for claim in ("tree_beats_chain", "tau_tree"):
+        assert check_one(BY_ID[claim], run).lacks == ("04_chain_vs_tree", "of another bench")
+
+
+@pytest.mark.parametrize(
+    ("name", "bench", "others"),
+    [
+        ("06_lossless", {"stack": "graph"}, {"stack": ("graph", "eager")}),
+        ("06_lossless", {"pair": {"name": "qwen3-1.7b", "head": {"sha256": "b" * 64}}}, {"head": ("b" * 12, "a" * 12)}),
+        ("06_lossless", {"pair": {"name": "qwen3-1.7b", "head": {"revision": "main"}}}, {}),
+        ("06_lossless", {"torch": "2.13.0", "now": {"utc": "2026-02-01"}}, {}),
+        ("05_target_size", {"pair": {"name": "tiny"}}, {}),  # its rows name their pairs
+        ("05_target_size", {"card": "NVIDIA H200"}, {"card": ("NVIDIA H200", "Tesla T4")}),
+        ("08_stack", CPU | {"stack": "graph"}, {}),  # compares stacks within itself, and is judged with nothing
+    ],
+)
+def test_only_what_is_comparable_must_agree(name: str, bench: dict, others: dict, tmp_path: Path) -> None:
+    pair = {"pair": {"name": "qwen3-1.7b", "head": {"sha256": "a" * 64}}}
+    write_run(tmp_path, only=["02_speedup"], bench=BENCH | pair)
+    with RecordWriter(tmp_path / f"{name}.jsonl", bench=BENCH | pair | bench, protocol={}) as writer:
+        writer.complete()
+    assert read_run(tmp_path).others == ({name: others} if others else {})
 
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
@@ -269,6 +309,10 @@ def test_a_text_that_says_2_6_where_the_record_says_2_4_fails_with_its_line() ->
         (mark("speedup_code", "much"), "not exactly one number"),
         (mark("speedup_code", "2.6 to 2.7"), "not exactly one number"),
         (mark("speed_code", "2.6"), "unknown number"),
+        (mark("pass_1_ms", "44.7 s"), "'s' beside the number, which is in ms"),
+        (mark("pass_ms tokens=1", "44.7k"), "'k' beside"),
+        (mark("speedup_code", "2.6%"), "'%' beside the number, which is in x"),
+        (mark("article.speedup_code", "2.6 ms"), "'ms' beside"),
         (mark("speedup code", "2.6"), "not NAME=VALUE"),
         (mark("article.depth_inner_tau", "2.78"), "not the one number"),
         (mark("depth_inner_tau", "2.78"), "4 numbers"),
@@ -277,6 +321,12 @@ def test_a_text_that_says_2_6_where_the_record_says_2_4_fails_with_its_line() ->
 )
 def test_a_mark_that_cannot_be_checked_fails(text: str, fault: str, article: Run) -> None:
     assert any(found.fault and fault in found.fault for found in check_text(text, CLAIMS, article))
+
+
+def test_a_number_stands_with_its_unit_or_without(article: Run) -> None:
+    text = " ".join(mark("pass_1_ms", said) for said in ("44.7", "44.7 ms", "44,7\u00a0мс", "44.7ms"))
+    text += " ".join(mark("speedup_code", said) for said in ("2.6x", "2.6×", "2.6 times", "~2.6"))
+    assert all(found.ok for found in check_text(text, CLAIMS, article))
 
 
 def test_a_text_without_marks_is_refused_and_marks_in_code_are_no_marks(article: Run) -> None:

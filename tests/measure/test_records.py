@@ -266,6 +266,59 @@ def test_damage_in_the_middle_names_the_line(path: Path, bad: bytes) -> None:
         pass
 
 
+def damage(path: Path, line: int, **changed: Any) -> None:
+    """Put other values into one line of a record, "-" removing a field."""
+    lines = [json.loads(each) for each in path.read_text(encoding="utf-8").splitlines()]
+    lines[line - 1] = {name: value for name, value in (lines[line - 1] | changed).items() if value != "-"}
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("line", "changed", "said"),
+    [
+        (1, {"bench": None}, "its bench is missing"),
+        (1, {"bench": []}, r"its bench is \[\]"),
+        (1, {"protocol": None}, "its protocol is missing"),
+        (1, {"hash": 7}, "its hash is 7"),
+        (1, {"bench": SHEET | {"pair": "tiny"}}, "its bench.pair is 'tiny'"),
+        (1, {"bench": SHEET | {"pair": {"head": "tiny"}}}, "its bench.pair.head is 'tiny'"),
+        (1, {"bench": SHEET | {"now": 3}}, "its bench.now is 3"),
+        (1, {"bench": SHEET | {"card": ["T4"]}}, r"its bench.card is \['T4'\]"),
+        (2, {"draft_s": "soon"}, "draft_s is 'soon', and a number"),
+        (3, {"key": 5}, "its key is 5"),
+        (3, {"decode_s": "-"}, "decode_s is missing, and a number"),
+        (3, {"decode_s": "1.5"}, "decode_s is '1.5', and a number"),
+        (3, {"decode_s": -1.5}, "decode_s is -1.5, and a number of at least 0"),
+        (3, {"prefill_s": True}, "prefill_s is True, and a number"),
+        (3, {"tokens": None}, "tokens is missing, and a number"),
+        (3, {"depth": "7"}, "its depth is '7'"),
+        (3, {"accepted": "1, 2"}, "its accepted is '1, 2'"),
+        (3, {"tokens": 9.5}, "its tokens is 9.5"),
+        (4, {"what": "recording"}, "its set is missing"),
+        (4, {"seconds": None}, "seconds is missing, and a number"),
+        (4, {"key": "a"}, "a second run with key a"),
+        (5, {"peak_gb_s": "fast"}, "peak_gb_s is 'fast', and a number"),
+    ],
+)
+def test_what_no_measurement_can_have_written_is_damage(path: Path, line: int, changed: Any, said: str) -> None:
+    with writer(path) as record:
+        record.write("a", {"method": "plain", "tokens": 9, "prefill_s": 0.1, "decode_s": 1.5}, [{"draft_s": 0.1}])
+        record.write("b", {"phase": "verify", "seconds": 0.5})
+        record.complete(peak_gb_s=4800)
+    assert read_record(path).complete
+    damage(path, line, **changed)
+    with pytest.raises(RecordError, match=rf"^02_speedup\.jsonl is damaged \(line {line}\), {said}.*: start over"):
+        read_record(path)
+
+
+def test_a_record_under_another_name_is_refused(path: Path) -> None:
+    with writer(path) as record:
+        record.complete()
+    moved = path.rename(path.with_name("04_chain_vs_tree.jsonl"))
+    with pytest.raises(RecordError, match="is a record of 02_speedup"):
+        read_record(moved)
+
+
 @pytest.mark.parametrize("data", [b"", b"hello\n", b"\xff\xfe\x00\n", b"[1, 2]\n", b'{"kind": "run", "key": "a"}\n'])
 def test_something_else_is_not_a_record(path: Path, data: bytes) -> None:
     path.parent.mkdir()

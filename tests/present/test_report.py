@@ -276,9 +276,12 @@ def test_the_table_of_claims_belongs_to_the_bench_of_the_records_that_were_judge
     with RecordWriter(tmp_path / "11_report.jsonl", bench={"card": "another"}, protocol={}) as writer:
         for result in check(CLAIMS, article):
             writer.write(f"claim/{result.claim.id}", result.as_row())
-        record = read_record(writer.complete(evidence=bench))
+        record = read_record(
+            writer.complete(evidence=bench, others={"04_chain_vs_tree": {"stack": ["graph", "eager"]}})
+        )
     made = tables.claims(record)
     assert made.rows == claim_tables.directions([result.as_row() for result in check(CLAIMS, article)]).rows
     assert made.notes[-1] == "Tesla T4 | eager"
+    assert made.notes[-2] == "04_chain_vs_tree is of another bench (stack graph instead of eager): left out."
     with pytest.raises(ValueError, match="holds no claims"):
         tables.claims(article.records["02_speedup"])

@@ -18,13 +18,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagle_repro.measure.claims.article import Claim
-from eagle_repro.measure.claims.numbers import find
+from eagle_repro.measure.claims.numbers import UNIT_OF, find
 from eagle_repro.measure.claims.run import NotMeasured, Run
 from eagle_repro.measure.claims.verdicts import check_one
 
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 ANY = re.compile(r"<!--\s*(?:n:\s*(?P<what>.*?)|(?P<end>/n))\s*-->", re.DOTALL)
 SPACES = "\u00a0\u202f"  # no-break ones, which set thousands apart
+#: What may stand behind a number of each unit, spaces aside; nothing may always.
+WRITTEN = {
+    "ms": ("ms", "мс"), "x": ("x", "×", "х", "times", "раз", "раза"), "%": ("%",), "M": ("M", "млн", "million"),
+    "per_thousand": ("‰",), "tokens": ("tokens", "токен", "токена", "токенов"),
+    "tau": ("tokens", "токен", "токена", "токенов"),
+}  # fmt: skip
 NUMBER = re.compile(rf"[-+−]?\d+(?:[{SPACES},]\d{{3}})*(?:[.,]\d+)?")
 
 
@@ -96,7 +102,12 @@ def _compared(line: int, what: str, written: str | None, claims: Mapping[str, Cl
         return Mark(line, what, written, None, f"not measured in this run ({error})")
     except ValueError as error:
         return Mark(line, what, written, None, str(error))
-    fault = None if agrees(written, value) else f"the record says {value:.6g}"
+    unit = _unit(what, claims)
+    around = NUMBER.sub("", written).strip(f" ≈~{SPACES}")
+    if around and around not in WRITTEN.get(unit, ()):
+        fault: str | None = f"{around!r} beside the number, which is in {unit}"
+    else:
+        fault = None if agrees(written, value) else f"the record says {value:.6g}"
     return Mark(line, what, written, value, fault)
 
 
@@ -121,6 +132,12 @@ def _value(what: str, claims: Mapping[str, Claim], run: Run) -> float:
     if isinstance(value, tuple):
         raise ValueError(f"{name} is {len(value)} numbers: mark one")
     return value
+
+
+def _unit(what: str, claims: Mapping[str, Claim]) -> str:
+    """The unit of the number that a mark names."""
+    name = what.split()[0].removeprefix("article.")
+    return claims[name].unit if name in claims else UNIT_OF[name]
 
 
 def _argument(pair: str) -> tuple[str, Any]:
