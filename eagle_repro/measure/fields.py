@@ -14,9 +14,13 @@ Row = Mapping[str, Any]
 QUANTITY = re.compile(r"(?:^|_)(?:s|ms|seconds|bytes)$")
 #: The fields that a row needs which says how a text was written ("method"), and that a row of a timing needs ("phase").
 NEEDED = {"method": ("tokens", "prefill_s", "decode_s"), "phase": ("seconds",)}
+#: Methods that draft: such a row says what its cycles accepted, cycle by cycle or (of a batch) text by text.
+DRAFTING, COUNTED = ("eagle", "chain", "adaptive"), ("accepted", "emitted")
 #: What a field of a run is, where it is known: text, counts, lists.
 KINDS: dict[type, tuple[str, ...]] = {
     str: ("set", "domain", "method", "variant", "rule", "sweep"),
+    bool: ("same_as_plain",),
+    float: ("typical_gap", "max_gap"),
     int: ("tokens", "total_tokens", "depth", "top_k", "nodes", "near_ties", "plain_mismatches"),
     list: ("accepted", "ranks", "mismatches"),
 }
@@ -54,6 +58,8 @@ def _row_faults(row: Row) -> Iterator[str]:
         yield f"its key is {_shown(row['key'])}"
     if row["kind"] == "run":
         yield from (f"its {name} is missing" for name in OF_ROWS.get(str(row.get("what")), ()) if row.get(name) is None)
+        if row.get("method") in DRAFTING and "decode_s" in row and not any(row.get(name) for name in COUNTED):
+            yield f"its {' or '.join(COUNTED)} is missing"
         for kind, names in KINDS.items():
             yield from _of_type(row, names, kind)
     needed = [name for said, names in NEEDED.items() if row.get(said) is not None for name in names]
@@ -68,7 +74,8 @@ def _row_faults(row: Row) -> Iterator[str]:
 def _of_type(fields: Row, names: tuple[str, ...], kind: type, where: str = "") -> Iterator[str]:
     for name in names:
         value = fields.get(name)
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+        if value is not None and not fits:
             yield f"its {where}{name} is {_shown(value)}"
 
 
