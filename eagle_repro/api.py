@@ -127,6 +127,7 @@ def _load_target(folder: Path, dtype: torch.dtype, devices: Sequence[torch.devic
         if len(devices) > 1:
             with torch.device("meta"):
                 skeleton = models.from_config(AutoConfig.from_pretrained(folder, **local), dtype=dtype)
+            skeleton.tie_weights()  # transformers 5.0 leaves that out on the meta device
             placed["device_map"] = {module: place.index for module, place in device_map(skeleton, devices).items()}
         model, report = models.from_pretrained(folder, dtype=dtype, **local, **sizes, **placed)
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)

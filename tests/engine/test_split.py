@@ -249,5 +249,6 @@ def test_a_folder_is_not_needed_for_the_map(target_folder: Path) -> None:
     with torch.device("meta"):
         models: Any = AutoModelForCausalLM
         skeleton = models.from_config(AutoConfig.from_pretrained(target_folder))
+    skeleton.tie_weights()
     found = device_map(skeleton, [HERE, THERE])
     assert found == device_map(tiny_target(), [HERE, THERE])
