@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -52,7 +53,8 @@ def speedup_by_size(record: Record, lang: str = "en") -> Picture:
     end_labels(right, ends)
     for axes in (left, right):
         axes.set_xlabel(word("axis_target", lang))
-    legend = [Patch(color=PHASE_COLOURS[phase], label=word(phase, lang)) for phase in PHASES]
+    legend: list[Artist] = [Patch(color=PHASE_COLOURS[phase], label=word(phase, lang)) for phase in PHASES]
+    legend.append(_spread(lang))
     return finish(figure, _gain_finding(frame, lang), record, lang, legend)
 
 
@@ -83,7 +85,7 @@ def break_even(record: Record, lang: str = "en") -> Picture:
     values |= {"first": f"{rows['steps'].iloc[0]:.1f}", "last": f"{rows['steps'].iloc[-1]:.1f}"}
     finding = word("break_even_sizes" if len(rows) > 1 else "break_even_size", lang, **values)
     label = word("article_line", lang, outside=f"{outside:g}", inside=f"{inside:g}")
-    return finish(figure, finding, record, lang, [Line2D([], [], label=label, **article)])
+    return finish(figure, finding, record, lang, [Line2D([], [], label=label, **article), _spread(lang)])
 
 
 @mpl.rc_context(STYLE)
@@ -103,6 +105,11 @@ def pairs(record: Record, lang: str = "en") -> Picture:
 
 def _rows_of(frame: pd.DataFrame, tree: tuple[int, ...]) -> pd.DataFrame:
     return frame[(frame[sizes.TREE] == list(tree)).all(axis=1)]
+
+
+def _spread(lang: str) -> Line2D:
+    """What the legend says of the upright lines."""
+    return Line2D([], [], color=COLOUR, linewidth=1.2, label=word("size_spread", lang))
 
 
 def _phase_bars(axes: Axes, shapes: pd.DataFrame) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from eagle_repro.measure import stacks
@@ -20,6 +22,7 @@ __all__ = ["gains", "steps"]
 BARS = 0.6
 #: Phases of a bar from below; what the host adds comes last.
 PHASES = (*stacks.PHASES, "host")
+SPREAD = "#222222"
 COLOURS = {**PHASE_COLOURS, "host": PHASE_COLOURS["rest"]}
 
 
@@ -36,7 +39,8 @@ def steps(record: Record, lang: str = "en") -> Picture:
         _bars(axes, frame[frame["pair"] == pair], lang)
         axes.set(title=f"{pair}, {tree_label(tree)}", xlabel=word("axis_stack", lang))
     panels[0].set_ylabel(word("axis_cycle_steps", lang))
-    legend = [Patch(color=COLOURS[phase], label=word(phase, lang)) for phase in PHASES]
+    legend: list[Artist] = [Patch(color=COLOURS[phase], label=word(phase, lang)) for phase in PHASES]
+    legend.append(Line2D([], [], color=SPREAD, linewidth=1.2, label=word("scaling_spread", lang)))
     return finish(figure, _steps_finding(frame[frame["pair"] == pairs[0]], lang), record, lang, legend)
 
 
@@ -66,7 +70,7 @@ def _bars(axes: Axes, rows: pd.DataFrame, lang: str) -> None:
             axes.bar(place, part, BARS, bottom=below, color=COLOURS[phase], edgecolor="white", linewidth=0.6)
             below += part
         low, high = (row[f"cycle_{end}"] / row["plain_ms"] for end in ("low", "high"))
-        axes.vlines(place, low, high, color="#222222", linewidth=1.2)
+        axes.vlines(place, low, high, color=SPREAD, linewidth=1.2)
         label = f"{row['steps']:.1f} ({word('ms', lang, ms=short(row['cycle_ms']))})"
         note(axes, label, (place, max(below, high)), (0, 3), ha="center", color="#222222")
     axes.axhline(1, color=METHOD_COLOURS["plain"], linewidth=1.6, zorder=1)
