@@ -61,7 +61,7 @@ def check(args: argparse.Namespace) -> int:
     tables.show(*(make(rows, args.lang) for make in makers), claim_tables.formula(points, named, args.lang))
     found = counts(results)
     print("\n" + ", ".join(f"{words}: {count}" for count, words in claim_tables.counted(found, args.lang)))
-    left_out = [*claim_tables.left_out(run.others, args.lang), *run.faults.values()]
+    left_out = _left_out(run, args.lang)
     print("".join(f"{line}\n" for line in left_out), end="")
     formula = [vars(point) | {"percent": point.percent} for point in points]
     document = {"run": run.name, "left_out": left_out, "counts": found, "claims": rows, "formula": formula}
@@ -71,7 +71,6 @@ def check(args: argparse.Namespace) -> int:
 def report(args: argparse.Namespace) -> int:
     """report: a text about the run in one language or both."""
     from eagle_repro.experiments.report import article
-    from eagle_repro.present import claim_tables
     from eagle_repro.present.report import write_report
 
     run, claims = _read(args.run), article()
@@ -80,12 +79,19 @@ def report(args: argparse.Namespace) -> int:
     for lang in [args.lang] if args.lang else LANGUAGES:
         tell(f"writing the report ({lang})")
         written += write_report(run, claims, lang, folder, pdf=args.pdf)
-    left_out = [*claim_tables.left_out(run.others, args.lang or LANGUAGES[0]), *run.faults.values()]
+    left_out = _left_out(run, args.lang or LANGUAGES[0])
     for line in left_out:
         tell(line)
     for path in written:
         print(path)
     return finish(args, {"run": run.name, "left_out": left_out, "files": [str(path) for path in written]})
+
+
+def _left_out(run: Run, lang: str) -> list[str]:
+    """A line for each record of the run's folder that was not used."""
+    from eagle_repro.present import claim_tables
+
+    return [*claim_tables.left_out(run.others, lang), *run.faults.values()]
 
 
 def _check_texts(args: argparse.Namespace, claims: Sequence[Claim], run: Run) -> int:

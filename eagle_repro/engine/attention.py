@@ -63,10 +63,7 @@ class SlotCache:
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Store key, value (B, kv_heads, n, head_dim); return what the pass reads, (B, kv_heads, span, d) twice."""
-        return self.write(layer, torch.stack((key.transpose(1, 2), value.transpose(1, 2)), dim=2))
-
-    def write(self, layer: int, both: Tensor) -> tuple[Tensor, Tensor]:
-        """update() with keys and values in one tensor (B, n, 2, kv_heads, head_dim)."""
+        both = torch.stack((key.transpose(1, 2), value.transpose(1, 2)), dim=2)
         store(self.kv[layer], self.rows, self.slots, both)
         return self.read(layer)
 

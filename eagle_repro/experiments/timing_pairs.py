@@ -12,6 +12,7 @@ import torch
 
 from eagle_repro.api import Pair
 from eagle_repro.engine.checkpoint import HeadConfig
+from eagle_repro.engine.devices import free_bytes
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.target import Target
 from eagle_repro.sources.pairs import PairShape
@@ -52,7 +53,7 @@ def require_memory(shape: PairShape, device: str, dtype: torch.dtype) -> None:
     if where.type != "cuda":
         return
     needed = MARGIN * (shape.target_parameters + shape.head_parameters) * dtype.itemsize
-    free = torch.cuda.mem_get_info(where)[0]
+    free = free_bytes(where)
     if free < needed:
         raise RuntimeError(
             f"{shape.name} needs {needed / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')}, and {free / 1e9:.1f} GB "

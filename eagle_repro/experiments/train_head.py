@@ -17,6 +17,7 @@ import pandas as pd
 
 from eagle_repro.api import Pair
 from eagle_repro.experiments.domain import pair_with
+from eagle_repro.experiments.given import WEIGHTS
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.published import of_a_gpu
 from eagle_repro.experiments.rows import Item, Way, domain_of, run_key, run_row, write_text
@@ -34,7 +35,7 @@ from eagle_repro.training.settings import TrainSettings
 from eagle_repro.training.write import CorpusSettings
 
 NAME = "10_train_head"
-HEAD = "head/model.safetensors"
+HEAD = f"head/{WEIGHTS}"
 #: Corpus and training by profile: on a CPU a demonstration for the pair tiny, on a GPU a head of use.
 SMALL = (
     CorpusSettings(answer_tokens=8000, positions=96, turn=16, rows=32),

@@ -104,10 +104,9 @@ def against_own(record: Record) -> pd.DataFrame:
     return pd.DataFrame(out)
 
 
-def mean_of_eagle_sets(record: Record) -> dict[str, float] | None:
-    """tau_own and tau_trained as means over the four English EAGLE sets; None where one is not in the record."""
-    frame = against_own(record)
-    found = frame[frame["group"].isin(EAGLE)] if len(frame) else frame
+def mean_of_eagle_sets(compared: pd.DataFrame) -> dict[str, float] | None:
+    """tau_own and tau_trained of against_own() as means over the four English EAGLE sets; None where one is missing."""
+    found = compared[compared["group"].isin(EAGLE)] if len(compared) else compared
     if len(found) < len(EAGLE):
         return None
     return {name: float(found[name].mean()) for name in ("tau_own", "tau_trained")}

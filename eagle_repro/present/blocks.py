@@ -13,49 +13,30 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from eagle_repro.measure.claims import read_run
 from eagle_repro.measure.records import read_record
-from eagle_repro.present import (
-    comparison_tables,
-    domain_tables,
-    scaling_tables,
-    shape_tables,
-    stack_tables,
-    tables,
-    training_tables,
-)
 from eagle_repro.present.gallery import draw
 from eagle_repro.present.theme import Picture
 
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w.]+) (?P<record>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-TABLES = {
-    "": tables,
-    "comparison_tables": comparison_tables,
-    "domain_tables": domain_tables,
-    "scaling_tables": scaling_tables,
-    "shape_tables": shape_tables,
-    "stack_tables": stack_tables,
-    "training_tables": training_tables,
-}
 FIGURE = re.compile(r"\((?P<path>figures/(?P<bench>[\w.-]+)/(?P<name>\w+)\.png)\)")
 
 
 def refresh(page: str, root: Path) -> str:
     """The page with every table written anew from its record, a path below `root`.
 
-    Raises ValueError for a table that present.tables does not have, FileNotFoundError for a missing record.
+    Raises ValueError for a table that present does not have, FileNotFoundError for a missing record.
     """
 
     def written(block: re.Match[str]) -> str:
         module, _, name = block["name"].rpartition(".")
-        make = getattr(TABLES.get(module), name, None)
-        if make is None:
-            known = ", ".join(filter(None, TABLES))
-            raise ValueError(
-                f"there is no table {block['name']!r} in present.tables, {known}: mend the mark in the page"
-            )
+        try:
+            make = getattr(import_module(f"eagle_repro.present.{module or 'tables'}"), name)
+        except (ModuleNotFoundError, AttributeError):
+            raise ValueError(f"there is no table {block['name']!r} in present: mend the mark in the page") from None
         return f"{block[1]}{make(read_record(root / block['record'])).markdown()}\n{block[4]}"
 
     return BLOCK.sub(written, page)

@@ -27,7 +27,8 @@ def taus(record: Record) -> Table:
 
 def against_own(record: Record) -> Table:
     """The trained head beside the pair's own, over all questions, by set."""
-    rows = [row | spans(row, "gain") for row in training.against_own(record).to_dict("records")]
+    frame = training.against_own(record)
+    rows = [row | spans(row, "gain") for row in frame.to_dict("records")]
     columns = (
         Column("group", "set"),
         Column("domain", "domain"),
@@ -37,7 +38,7 @@ def against_own(record: Record) -> Table:
         Column("gain", "difference", "{:+.2f}".format, right=True),
         Column("gain_span", "", right=True),
     )
-    means, git = training.mean_of_eagle_sets(record), record.header["bench"].get("git")
+    means, git = training.mean_of_eagle_sets(frame), record.header["bench"].get("git")
     notes = ["tau: tokens a cycle, bonus token included. Difference: paired by question, brackets: 95% bootstrap."]
     notes += [f"The pair's own head: as it was at revision {git[:7]}."] if git else []
     if means:

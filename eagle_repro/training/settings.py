@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from eagle_repro.engine.checkpoint import HeadConfig
+from eagle_repro.engine.devices import free_bytes
 from eagle_repro.engine.target import Target
 
 MEASURED = 30  # steps after which a run of so many minutes knows how many steps it has
@@ -91,8 +92,7 @@ def free_memory(device: torch.device) -> int:
     """Bytes free on a card, after PyTorch has handed back what it keeps of tensors that are gone."""
     gc.collect()
     torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(free)
+    return free_bytes(device)
 
 
 def forget_peak(device: torch.device) -> int:

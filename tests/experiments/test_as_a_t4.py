@@ -8,10 +8,10 @@ import torch
 from eagle_repro.api import Pair, generate, load_pair
 from eagle_repro.engine.devices import free_bytes, resolve_dtype, resolve_stack
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.experiments.memory import T4_BYTES, as_a_t4
 from eagle_repro.experiments.stack_costs import stacks_of
 from eagle_repro.experiments.timing_pairs import free_memory, random_pair
 from eagle_repro.sources.pairs import PAIRS, SHAPES
+from tests.t4 import T4_BYTES, as_a_t4
 
 CARD = torch.device("cuda:0")
 pytestmark = [

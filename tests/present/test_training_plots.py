@@ -96,10 +96,10 @@ def test_the_trained_head_is_compared_with_the_pairs_own_question_by_question(
     assert frame.loc["russian", "questions"] == 2 and "all" in frame.index
     text = training_tables.against_own(record).text()
     assert "+0.33" in text and "EAGLE sets" not in text
-    assert training.mean_of_eagle_sets(record) is None
+    assert training.mean_of_eagle_sets(training.against_own(record)) is None
     eagle = dict(zip(SETS, training.EAGLE, strict=True))
     renamed = [row | {"set": eagle[row["set"]]} if "set" in row else row for row in rows()]
-    assert training.mean_of_eagle_sets(write("10_train_head", renamed, {})) == pytest.approx(
+    assert training.mean_of_eagle_sets(training.against_own(write("10_train_head", renamed, {}))) == pytest.approx(
         {"tau_own": 3.0, "tau_trained": 10 / 3}
     )
     none = training_tables.against_own(write("10_train_head", [row for row in rows() if row["what"] != "tau"], {}))
