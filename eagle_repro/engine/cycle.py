@@ -218,7 +218,10 @@ def likeliest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def verify(target: Target, state: State, tree: DraftTree, span: int, *, features: bool) -> tuple[Tensor, Tensor | None]:
     """Logits (B, n, V) and features (B, n, 3H) of every node, from one pass of the target over the tree."""
-    mask = visibility(state.length, tree.ancestors, span, target.dtype)
+    if tree.tokens.shape[1] == 1:
+        mask = prefix_mask(state.length.unsqueeze(1) + 1, span, target.dtype).unsqueeze(1)
+    else:
+        mask = visibility(state.length, tree.ancestors, span, target.dtype)
     slots = state.length.unsqueeze(1) + torch.arange(tree.tokens.shape[1], device=tree.tokens.device)
     positions = state.length.unsqueeze(1) + tree.depths
     cache = state.target_cache.at(slots, span)

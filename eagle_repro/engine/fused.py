@@ -9,7 +9,7 @@ Weights must not change afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -32,7 +32,7 @@ class FusedDecoder:
         heads: int = config.num_attention_heads
         kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
         self.embedding: Tensor = decoder.embed_tokens.weight
-        self.rotary: Any = decoder.rotary_emb
+        self.rotary = Rotary(lambda positions: self._angles(decoder.rotary_emb, positions))
         self.layers = [_Layer(each, heads, kv_heads, each.self_attn.scaling) for each in decoder.layers]
         self.norm = _Norm(decoder.norm)
         norms = [layer.norms for layer in self.layers if layer.norms is not None]
@@ -49,8 +49,7 @@ class FusedDecoder:
         mask = self.layers[0].folded(mask)
         embedded = rows_of(self.embedding, tokens)
         x, more = embedded.flatten(0, 1), None  # (B * n, H)
-        cos, sin = self.rotary(embedded, positions)
-        tables = self._tables(torch.stack((cos, signed(sin))))
+        tables = self._tables(self.rotary(positions))
         tapped = {}
         for number, (layer, rotary) in enumerate(zip(self.layers, tables, strict=False)):
             x, query = enter(layer, x, more, rotary, cache.kv[number], cache.rows, cache.slots)
@@ -61,6 +60,10 @@ class FusedDecoder:
         if not taps:
             return hidden, None
         return hidden, torch.cat([tapped[number] for number in taps], dim=-1).view(batch, count, -1)
+
+    def _angles(self, rotary: Any, positions: Tensor) -> Tensor:
+        cos, sin = rotary(self.embedding, positions)  # which only tells it dtype and device
+        return torch.stack((cos, signed(sin)))
 
     def _tables(self, tables: Tensor) -> Iterable[Tensor]:
         """Each layer's rotary tables (2, B, n, heads + 2 kv_heads, d) from cos and signed sin (2, B, n, d)."""
@@ -84,25 +87,37 @@ class FusedHead:
         self.layer = _Layer(layer, config.heads, config.kv_heads, config.head_dim**-0.5)
         self.hidden_norm = _Norm(layer.hidden_norm)
         self.targets = head.d2t + torch.arange(len(head.d2t), device=head.d2t.device)  # target ids by draft ids
-        self.all_tables = [torch.empty(0, 2 * config.head_dim, device=head.d2t.device)]
-
-    @property
-    def tables(self) -> Tensor:
-        """Cosines and signed sines of positions 0, 1, ...: (positions, 2 * d)."""
-        return self.all_tables[-1]
-
-    def reach(self, positions: int) -> None:
-        """Have tables for positions 0..positions-1. Shorter ones are kept: captured graphs read where they are."""
-        if len(self.tables) < positions:
-            longer = torch.arange(max(positions, 2 * len(self.tables)), device=self.tables.device)
-            tables = self.head.rotary(longer.unsqueeze(0))
-            self.all_tables.append(tables[:, 0].transpose(0, 1).flatten(1).contiguous())
+        self.rotary = Rotary(head.rotary)
 
     def __call__(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
-        x, query = enter_head(self, hidden, tokens, positions, self.tables, cache.kv[0], cache.rows, cache.slots)
+        x, query = enter_head(self, hidden, tokens, positions, self.rotary.tables, cache.kv[0], cache.rows, cache.slots)
         out = self.layer.attend(query, self.layer.folded(mask), cache, 0)
         x, more = leave(self.layer, x, out)
         return (x if more is None else x + more).view(*tokens.shape, -1)
+
+
+class Rotary:
+    """Cosines and signed sines of positions 0, 1, ..., made beforehand. make: (2, B, n, d) of positions (B, n)."""
+
+    def __init__(self, make: Callable[[Tensor], Tensor]) -> None:
+        self.make = make
+        self.all_tables: list[Tensor] = []
+
+    @property
+    def tables(self) -> Tensor:
+        """(positions, 2 * d)."""
+        return self.all_tables[-1]
+
+    def reach(self, positions: int, device: torch.device) -> None:
+        """Have tables for positions 0..positions-1. Shorter ones are kept: captured graphs read where they are."""
+        known = len(self.tables) if self.all_tables else 0
+        if known < positions:
+            longer = torch.arange(max(positions, 2 * known), device=device)
+            self.all_tables.append(self.make(longer.unsqueeze(0))[:, 0].transpose(0, 1).flatten(1).contiguous())
+
+    def __call__(self, positions: Tensor) -> Tensor:
+        """Tables (2, B, n, d) of positions (B, n)."""
+        return at_positions(self.tables, positions)
 
 
 class _Norm:
@@ -200,7 +215,7 @@ def enter_head(
     positions."""
     embedded = rows_of(head.head.embedding, tokens)
     joined = torch.cat((head.layer.input_norm(embedded), head.hidden_norm(hidden)), dim=-1)
-    rotary = head.layer.by_head(rows_of(tables, positions).unflatten(-1, (2, -1)).movedim(-2, 0))
+    rotary = head.layer.by_head(at_positions(tables, positions))
     query = head.layer.project(joined.flatten(0, 1), rotary, kv, rows, slots)
     x = hidden.flatten(0, 1)
     return x if torch.compiler.is_compiling() else x.clone(), query
@@ -235,6 +250,11 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def rows_of(table: Tensor, ids: Tensor) -> Tensor:
     """Rows (B, n, W) of a table (N, W) by ids (B, n). A gather: an embedding's kernel takes four times as long."""
     return table.gather(0, ids.reshape(-1, 1).expand(-1, table.shape[1])).view(*ids.shape, -1)
+
+
+def at_positions(tables: Tensor, positions: Tensor) -> Tensor:
+    """Rotary tables (2, B, n, d) of positions (B, n) from those of all positions (N, 2 * d)."""
+    return rows_of(tables, positions).unflatten(-1, (2, -1)).movedim(-2, 0)
 
 
 def signed(sin: Tensor) -> Tensor:

@@ -135,7 +135,7 @@ class Eagle3Head(nn.Module):
     def cache(self, batch: int, slots: int) -> SlotCache:
         like = self.fc.weight
         if self.fused is not None:
-            self.fused.reach(slots)
+            self.fused.rotary.reach(slots, like.device)
         return SlotCache(1, batch, slots, self.config.kv_heads, self.config.head_dim, like.dtype, like.device)
 
     def fuse(self, features: Tensor) -> Tensor:
