@@ -8,18 +8,16 @@ row of -inf becomes NaN.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
 
 TREE_ATTENTION = "eagle_repro_tree"
-OF_ONE_TEXT = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class SlotCache:
@@ -154,12 +152,11 @@ def folded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sc
 def _of_one_text(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """folded_attention() that copies nothing: key/value heads go as rows, and the heads of a row read the same memory.
 
-    Of the kernels for a GPU the memory-efficient one is known to take that.
+    The kernels for a GPU take that (on an H200 cuDNN's is picked, twice as fast here as the memory-efficient one).
     """
     groups = query.shape[2]
     key, value = (each.transpose(0, 1).expand(-1, groups, -1, -1) for each in (key, value))
-    with sdpa_kernel(OF_ONE_TEXT) if query.is_cuda else nullcontext():
-        out = F.scaled_dot_product_attention(query[0], key, value, attn_mask=mask, scale=scale)
+    out = F.scaled_dot_product_attention(query[0], key, value, attn_mask=mask, scale=scale)
     return out.permute(2, 0, 1, 3).unsqueeze(0)
 
 
