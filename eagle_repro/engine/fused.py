@@ -96,6 +96,10 @@ class FusedHead:
         x = layer.leave(x.clone(), layer.attend(query, layer.folded(mask), cache, 0))
         return x.view(*tokens.shape, -1)
 
+    def likeliest(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """cycle.best_children from logits (B, n, D), compiled."""
+        return kernels().likeliest(logits, self.targets, count)
+
 
 class Rotary:
     """Cosines and signed sines of positions 0, 1, ..., made beforehand. make: (2, B, n, d) of positions (B, n)."""
@@ -179,7 +183,7 @@ class _Layer:
             normed = turned(F.rms_norm(joined, joined.shape[-1:], eps=self.eps), tables)
             joined = torch.where(self.rotated, normed, joined)
         query, both = joined.split((self.heads, 2 * self.kv_heads), dim=2)
-        store(cache.kv[number], cache.rows, cache.slots, both.unflatten(2, (2, self.kv_heads)))
+        store(cache.kv[number], cache.places, both.unflatten(2, (2, self.kv_heads)))
         return fold(query, self.kv_heads)
 
     def folded(self, mask: Tensor) -> Tensor:

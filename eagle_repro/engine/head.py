@@ -162,7 +162,11 @@ class Eagle3Head(nn.Module):
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """Log-probabilities (..., D) float32 over the draft vocabulary from pre-norm hidden states (..., H)."""
-        return self.lm_head(self.norm(hidden)).log_softmax(dim=-1, dtype=torch.float32)
+        return self.logits(hidden).log_softmax(dim=-1, dtype=torch.float32)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits (..., D) over the draft vocabulary from pre-norm hidden states (..., H)."""
+        return self.lm_head(self.norm(hidden))
 
     def to_target(self, draft_ids: Tensor) -> Tensor:
         """Target ids of draft ids, any shape."""

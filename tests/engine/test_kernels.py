@@ -3,13 +3,17 @@ and on a GPU in half precision too."""
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from eagle_repro.engine.attention import SlotCache, fold, fold_mask, folded_attention
 
-kernels = pytest.importorskip("eagle_repro.engine.kernels", reason="needs Triton", exc_type=ImportError)
+pytest.importorskip("triton")
+kernels = importlib.import_module("eagle_repro.engine.kernels")
+attention = importlib.import_module("eagle_repro.engine.kernels.attention")
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 ON_GPU = [pytest.mark.gpu, NO_GPU]
 WHERE = pytest.mark.parametrize(
@@ -101,7 +105,7 @@ def test_attention_under_a_mask(
     splits: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernels, "_splits", lambda *_: splits)
+    monkeypatch.setattr(attention, "_splits", lambda *_: splits)
     torch.manual_seed(0)
     joined = torch.randn(batch, tokens, kv_heads * groups + 2, d, device=device).to(dtype)
     query = fold(joined[:, :, : kv_heads * groups], kv_heads)
@@ -129,7 +133,7 @@ def test_long_spans_are_split_among_programs(tokens: int, dtype: torch.dtype) ->
     query = fold(torch.randn(1, tokens, 16, 128, device="cuda").to(dtype), 8)
     cache = SlotCache(1, 1, 8192, 8, 128, dtype, "cuda").at(torch.zeros(1, 1), 8192)
     cache.kv.copy_(torch.randn_like(cache.kv))
-    assert kernels._splits(8192, 8, query.device) > 1
+    assert attention._splits(8192, 8, query.device) > 1
     mask = (torch.rand(1, 1, tokens, 8192, device="cuda") > 0.5).to(dtype) * torch.finfo(dtype).min
     keys, values = cache.read(0)
     ours = kernels.attend(query, keys, values, mask, 0.1)
@@ -142,6 +146,28 @@ def test_blocks_are_as_large_as_the_shared_memory_allows(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Card)
     card = torch.device("cuda:0")
-    assert kernels._block(2 * 128, card) == 64 and kernels._block(4 * 128, card) == 32
+    assert [attention._block(row_bytes, card) for row_bytes in (128, 256, 512)] == [128, 32, 16]
     Card.shared_memory_per_block_optin = 227 * 1024
-    assert kernels._block(2 * 128, card) == 128 and kernels._block(4 * 128, card) == 64
+    assert [attention._block(row_bytes, card) for row_bytes in (128, 256, 512)] == [128, 128, 64]
+
+
+@WHERE
+@pytest.mark.parametrize(("size", "count"), [(40, 40), (1024, 3), (5000, 10), (5000, 1)])
+def test_the_likeliest_tokens_best_first(device: str, dtype: torch.dtype, size: int, count: int) -> None:
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(2, 3, size, device=device)).to(dtype)
+    targets = torch.randperm(2 * size, device=device)[:size]
+    tokens, logprobs = kernels.likeliest(logits, targets, count)
+    exact = logits.float().log_softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
+    assert torch.equal(tokens, targets[exact.indices[..., :count]]), "the first of equals comes first"
+    torch.testing.assert_close(logprobs, exact.values[..., :count], atol=1e-5, rtol=1e-5)
+
+
+@WHERE
+def test_a_token_that_is_certain_has_a_log_probability_of_zero_and_none_is_above(
+    device: str, dtype: torch.dtype
+) -> None:
+    logits = torch.full((1, 1, 3000), -50.0, device=device, dtype=dtype)
+    logits[..., 2999] = 60.0
+    tokens, logprobs = kernels.likeliest(logits, torch.arange(3000, device=device), 2)
+    assert tokens.flatten().tolist() == [2999, 0] and logprobs.flatten().tolist() == [0.0, -110.0]
