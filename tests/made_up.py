@@ -185,6 +185,7 @@ def shape_rows(numbers: Numbers) -> Iterator[Row]:
                 tree = (60, depth, 10)
                 yield shape(text(name, question, "eagle", 1 / gain, tau=tau, tree=tree, variant="-"), "depth")
             yield shape(text(name, question, "eagle", 0.5, tau=2.9, tree=DEFAULT, variant="-"), "pick")
+            yield shape(text(name, question, "adaptive", 0.1, tau=9.0), "adaptive")  # which no claim speaks of
     yield from cost_rows()
     for depth in DEPTHS:
         yield {"key": f"point/{depth}", "what": "point", "sweep": "depth", "rule": None, "asked": depth,

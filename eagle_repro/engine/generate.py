@@ -116,6 +116,8 @@ class _Decoding:
         self.cycles: list[list[Cycle]] = [[] for _ in self.texts]
         self.request = self.requests[0]
         self.chooser: Chooser | None = None
+        self.next = next(iter(self.request.shapes), None)  # what the next cycle drafts
+        self.shown: tuple[TreeShape, list[list[int]]] | None = None  # of the last cycle, for the chooser: ranks by row
         self.pending = 1  # of the state, in the row where most waits
 
     def prepare(self, longest: int) -> None:
@@ -129,6 +131,7 @@ class _Decoding:
         if self.request.method == "adaptive":
             seconds = {shape: self.stack.seconds(self.batch, shape, spans[0], self.clock) for shape in shapes}
             self.chooser = Chooser(seconds)
+            self.next = self.chooser.pick()
 
     def step(self) -> None:
         """One cycle of every row that has not ended."""
@@ -136,19 +139,17 @@ class _Decoding:
         contexts = {row: len(self.requests[row].prompt) + len(text.ids) - 1 for row, text in enumerate(self.texts)}
         longest = max(contexts.values())  # of rows that have ended too: their passes go on, for nobody
         contexts = {row: context for row, context in contexts.items() if self.texts[row].stop_reason is None}
-        shape = self.chooser.pick() if self.chooser else next(iter(self.request.shapes), None)
+        shape = self.next
         for row, context in contexts.items():
             draw_noise(self.batch.state, self.request.sampling, row, context, shape.levels if shape else 0)
         tree, told, seconds = self._launch(shape, read_span(longest, self.slots))
         kept = tree.cpu() if self.request.record_trees else None
-        if self.chooser and shape:
-            self.chooser.fade()
+        if self.chooser and shape:  # behind the ids stand the ranks, see _launch
+            self.shown = shape, [told[row][shape.levels + 3 :][: told[row][1]] for row in contexts]
         for row, context in contexts.items():
             finite, count, *ids = told[row]
             if not finite:
                 raise_non_finite(self.batch.target)
-            if self.chooser and shape:  # behind the ids stand the ranks, see _launch
-                self.chooser.observe(shape, ids[shape.levels + 1 :][:count])
             cycle = Cycle(
                 nodes=tree.tokens.shape[1],
                 accepted=count,
@@ -168,10 +169,22 @@ class _Decoding:
         tree, accepted = self.stack.cycle(self.batch, shape, span, phases.mark if phases else no_mark, catch=catch)
         self.pending = self.pending + 1 if following and not catch else 1 if following else 0
         counts = (accepted.finite.unsqueeze(1), accepted.count.unsqueeze(1), accepted.emitted)
-        ranks = (score_ranks(tree, accepted.path[:, 1:]),) if self.chooser else ()
-        told = torch.cat((*counts, *ranks), dim=1).tolist()  # the one read-back of a cycle
+        ranks = (score_ranks(tree, accepted.path[:, 1:]),) if self.chooser and shape else ()
+        telling = torch.cat((*counts, *ranks), dim=1)
+        self._choose()
+        told = telling.tolist()  # the one read-back of a cycle
         self.pending = self.pending or max(row[1] for row in told) + 1
         return tree, told, phases.seconds if phases else {}
+
+    def _choose(self) -> None:
+        """Pick for the next cycle from those before this one, which the device is at work on meanwhile."""
+        if self.chooser and self.shown:
+            (shape, rows), self.shown = self.shown, None
+            self.chooser.fade()
+            for ranks in rows:
+                self.chooser.observe(shape, ranks)
+        if self.chooser:
+            self.next = self.chooser.pick()
 
 
 class _Phases:

@@ -11,6 +11,7 @@ from eagle_repro.api import Pair, generate
 from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.generate import Generation
 from eagle_repro.engine.shape import TreeShape
+from eagle_repro.measure.fields import DRAFTING
 from eagle_repro.measure.stats import loop_share
 from eagle_repro.sources.questions import SETS
 
@@ -30,7 +31,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Way:
-    """One way of writing: a method, and for eagle its tree; variant is the tree's name, "-" for a baseline."""
+    """One way of writing: a method, and for eagle its tree; variant is the tree's name, "-" where none is named."""
 
     method: str
     variant: str = "-"
@@ -78,7 +79,7 @@ def tree_key(shape: TreeShape) -> str:
 
 def run_row(pair: Pair, item: Item, way: Way, done: Generation, *, repeat: int, order: int | None) -> Row:
     """The row of a run; times in seconds. order: its place in the row of all runs, None for an instrumented one."""
-    drafted = way.shape is not None
+    drafted = way.method in DRAFTING
     return {
         "set": item.set,
         **domain_of(item.set),

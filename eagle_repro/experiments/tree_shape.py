@@ -3,7 +3,7 @@
 tau of every shape comes from a replay of what the head drafts along plain decoding's text; what a cycle of any shape
 costs comes from curves measured at a few. Together they predict every shape's speedup and pick the best one. Then the
 picks, the article's shapes and, on a GPU, every point of the sweeps are measured end to end, in turns with plain
-decoding.
+decoding and with method="adaptive", which picks a tree anew for every cycle.
 """
 
 from __future__ import annotations
@@ -154,14 +154,14 @@ def _measure_points(
     known: Sequence[Row],
     progress: Progress,
 ) -> None:
-    """The chosen points end to end on the first questions of each set, in turns with plain decoding."""
+    """The chosen points end to end on the first questions of each set, in turns with plain decoding and "adaptive"."""
     points = [row for row in known if row.get("what") == "point"]
     chosen = measured_points(points, every=POINTS[protocol.profile].every)
-    ways = [Way("plain"), *(Way("eagle", tree_key(shape), shape) for shape in chosen)]
+    ways = [Way("plain"), *(Way("eagle", tree_key(shape), shape) for shape in chosen), Way("adaptive")]
     first = [item for name in protocol.sets for item in _of(items, name)[: protocol.sweep_questions]]
 
     def label(way: Way) -> Row:
-        of = chosen[way.shape] if way.shape else {"sweep": "plain", "clipped": False}
+        of = chosen[way.shape] if way.shape else {"sweep": way.method, "clipped": False}
         return {"what": "shape", "sweep": of["sweep"], "clipped": of["clipped"]}
 
     runs = alternated(writer, pair, protocol, ways, first)

@@ -30,7 +30,8 @@ class Study:
     """A record taken apart.
 
     recordings: by (set, question), one a width; groups: the questions of each group; points: rows what="point";
-    texts: measured runs by shape (None: plain decoding) and question, its repeats in order.
+    texts: measured runs by shape (None: plain decoding) and question, its repeats in order; adaptive: those of
+    method="adaptive", which have no shape of their own, none in records from before it was measured.
     """
 
     new_tokens: int
@@ -41,6 +42,7 @@ class Study:
     groups: dict[str, list[Place]]
     points: pd.DataFrame
     texts: dict[Shape | None, dict[Place, list[Row]]]
+    adaptive: dict[Place, list[Row]]
 
     @property
     def widths(self) -> list[int]:
@@ -82,7 +84,8 @@ def study(record: Record) -> Study:
         recordings=read_recordings(of["recording"]),
         groups=dict(sorted(groups.items(), key=lambda group: group[0] != IN_DOMAIN)),
         points=pd.DataFrame(of["point"]),
-        texts=_read_texts(of["shape"]),
+        texts=_read_texts(row for row in of["shape"] if row["method"] != "adaptive"),
+        adaptive=_by_place(row for row in of["shape"] if row["method"] == "adaptive"),
     )
 
 
@@ -97,10 +100,16 @@ def read_recordings(rows: Iterable[Row]) -> dict[Place, list[Recording]]:
 
 
 def _read_texts(rows: Iterable[Row]) -> dict[Shape | None, dict[Place, list[Row]]]:
-    found: dict[Shape | None, dict[Place, list[Row]]] = {}
+    found: dict[Shape | None, list[Row]] = {}
     for row in rows:
-        shape = None if row["method"] == "plain" else _shape(row)
-        found.setdefault(shape, {}).setdefault((row["set"], row["question"]), []).append(row)
+        found.setdefault(None if row["method"] == "plain" else _shape(row), []).append(row)
+    return {shape: _by_place(runs) for shape, runs in found.items()}
+
+
+def _by_place(rows: Iterable[Row]) -> dict[Place, list[Row]]:
+    found: dict[Place, list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["set"], row["question"]), []).append(row)
     return found
 
 
@@ -185,6 +194,40 @@ def depth_trap(record: Record) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def adaptive(record: Record) -> pd.DataFrame:
+    """What method="adaptive" gives on each question set, beside the best of the fixed shapes that were measured there.
+
+    Columns: set, domain, questions, tau (a plain step is a cycle of one token), speedup, speedup_low, speedup_high
+    (against plain); total_tokens, depth, top_k (of the fixed shape with the least seconds in all), shapes (among so
+    many), best, best_low, best_high (its speedup); share, share_low, share_high (its seconds over adaptive's, which is
+    adaptive's speed as a share of its); identical (all texts are plain decoding's). No rows for a record that holds no
+    such runs.
+
+    Beware: the best shape is chosen by the very times that it is then judged by, so that the luckiest of many looks
+    better than it is. The share is too low by that, the more so the more shapes and the fewer repeats there are, and
+    its interval, over questions, does not know of it.
+    """
+    known = study(record)
+    rows = []
+    for name in _sets(known):
+        ours, plain = _runs_on(known.adaptive, name), _runs_on(known.texts[None], name)
+        fixed = {shape: _runs_on(texts, name) for shape, texts in known.texts.items() if shape is not None}
+        gains = {shape: found for shape, runs in fixed.items() if (found := paired_speedup(runs, ours))}
+        against = paired_speedup(plain, ours)
+        if against is None or not gains:
+            continue
+        shape = min(gains, key=lambda each: gains[each].headline.value)
+        best = paired_speedup(plain, fixed[shape])
+        counts = [[count for run in of["accepted"] for count in run] for _, of in ours.groupby("question", sort=False)]
+        row = {"set": name, "domain": ours["domain"].iloc[0], "questions": len(against.by_question)}
+        row |= {"tau": value_of(summarise_tau(counts).step_weighted), "shapes": len(gains)}
+        row |= columns("speedup", against.headline) | dict(zip(SHAPE, shape, strict=True))
+        row |= columns("best", best.headline if best else None) | columns("share", gains[shape].headline)
+        row["identical"] = bool(ours["same_as_plain"].all())
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
 def costs(record: Record) -> pd.DataFrame:
     """The measured points of the cost curves: columns phase, nodes, depth, top_k (NaN where of no account), ms."""
     curves = study(record).curves
@@ -215,14 +258,20 @@ def _replayed(known: Study, shape: Shape, places: Sequence[Place]) -> Row:
 
 def _measured(known: Study, shape: Shape, places: Sequence[Place]) -> Row:
     """The measured speedup of a shape on those of these questions that were run."""
-    before, after = (
-        pd.DataFrame([row for place in places for row in texts.get(place, ())])
-        for texts in (known.texts[None], known.texts.get(shape, {}))
-    )
+    before, after = (_runs(texts, places) for texts in (known.texts[None], known.texts.get(shape, {})))
     found = paired_speedup(before, after)
     return columns("measured", found.headline if found else None) | {
         "questions": len(found.by_question) if found else 0
     }
+
+
+def _runs(texts: dict[Place, list[Row]], places: Iterable[Place]) -> pd.DataFrame:
+    return pd.DataFrame([row for place in places for row in texts.get(place, ())])
+
+
+def _runs_on(texts: dict[Place, list[Row]], name: str) -> pd.DataFrame:
+    """The runs on one question set."""
+    return _runs(texts, [place for place in texts if place[0] == name])
 
 
 def _sets(known: Study) -> list[str]:

@@ -28,7 +28,7 @@ def of(record: Record) -> tuple[Table, ...]:
         "00_bench": (tables.bench_sheet, tables.weights, tables.guards),
         "01_roofline": (tables.roofline,),
         "02_speedup": (tables.speedup, tables.details, tables.phases),
-        "03_tree_shape": (shape_tables.picks, shape_tables.comparison),
+        "03_tree_shape": (shape_tables.picks, shape_tables.comparison, shape_tables.adaptive),
         "04_chain_vs_tree": (comparison_tables.gains, comparison_tables.acceptance),
         "05_target_size": (comparison_tables.pairs, comparison_tables.timing, comparison_tables.predicted),
         "06_lossless": (comparison_tables.greedy, comparison_tables.first_tokens, comparison_tables.permutations),

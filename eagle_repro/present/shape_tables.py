@@ -10,16 +10,17 @@ import pandas as pd
 from eagle_repro.measure import tree_shape
 from eagle_repro.measure.records import Record
 from eagle_repro.measure.tree_shape import IN_DOMAIN
-from eagle_repro.present.layout import Column, Table, fixed, interval, table, times, tree_label, yes_no
+from eagle_repro.present.layout import Column, Table, fixed, interval, spans, table, times, tree_label, yes_no
 from eagle_repro.present.words import bench_line
 
-__all__ = ["comparison", "costs", "picks", "ranking", "sweep"]
+__all__ = ["adaptive", "comparison", "costs", "picks", "ranking", "sweep"]
 
 HEADINGS = {"depth": "depth", "nodes": "nodes", "top_k": "top_k"}
 PREDICTED = Column("predicted", "predicted", times, right=True)
 MEASURED = Column("measured", "measured", times, right=True)
 TREE = Column("tree", "tree (nodes, depth, top_k)")
 TAU = Column("tau", "tau", fixed(2), right=True)
+ADAPTIVE = "A tree picked anew for every cycle"
 REPLAY_NOTE = "tau: by replay over all questions. predicted: speedup by the cost formula from measured curves."
 
 
@@ -83,6 +84,37 @@ def comparison(record: Record) -> Table:
         bench_line(record),
     ]
     return table("Predicted beside measured", rows, columns, notes)
+
+
+def adaptive(record: Record) -> Table:
+    """The method that picks a tree for every cycle, beside the best of the fixed ones on each set."""
+    rows = [
+        row | {"tree": tree_label(row)} | spans(row, "speedup", "share")
+        for row in tree_shape.adaptive(record).to_dict("records")
+    ]
+    columns = (
+        Column("set", "set"),
+        TAU,
+        Column("speedup", "adaptive", times, right=True),
+        Column("speedup_span", "", right=True),
+        Column("tree", "best fixed tree here"),
+        Column("best", "its speedup", times, right=True),
+        Column("share", "adaptive / best", fixed(3), right=True),
+        Column("share_span", "", right=True),
+        Column("identical", "same ids", yes_no),
+    )
+    if not rows:
+        return table(ADAPTIVE, [], columns, ["This record has no runs of the adaptive method.", bench_line(record)])
+    trees = max(row["shapes"] for row in rows)
+    notes = [
+        "adaptive: a tree or a plain step for every cycle, by what the text has accepted so far.",
+        "tau: plain steps are cycles of one token.",
+        f"best fixed tree: of {trees} measured on the same questions, the one with the fewest seconds in all.",
+        "It is chosen after the fact and by those seconds, so luck is on its side: adaptive / best is rather too low.",
+        "Brackets: 95% bootstrap over questions.",
+        bench_line(record),
+    ]
+    return table(ADAPTIVE, rows, columns, notes)
 
 
 def costs(record: Record) -> Table:

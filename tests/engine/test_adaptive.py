@@ -13,7 +13,7 @@ import torch
 import eagle_repro as er
 from eagle_repro.api import Pair
 from eagle_repro.engine import generate as loops
-from eagle_repro.engine.adaptive import FIRST_PROBE, MEMORY, Chooser, Levels
+from eagle_repro.engine.adaptive import FIRST_PROBE, GROWTH, MEMORY, Chooser, Levels
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import Graph
 from eagle_repro.engine.tree import score_ranks
@@ -94,6 +94,16 @@ def test_a_head_that_is_always_right_is_followed_and_one_that_never_is_is_not(ta
     assert sum(cycle.nodes > 1 for cycle in never[12:]) <= len(never) / FIRST_PROBE + 1, "but for a probe now and then"
 
 
+def test_what_comes_next_is_picked_before_a_cycle_is_read_back(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the device does not wait for it: a pick knows of the cycles before the last one."""
+    told: list[str] = []
+    monkeypatch.setattr(Chooser, "pick", lambda self: told.append("pick") or MIDDLE)
+    monkeypatch.setattr(Chooser, "observe", lambda self, shape, ranks: told.append(f"observe {len(ranks)}"))
+    out = er.generate(trained, [5, 6, 7], method="adaptive", shape=[MIDDLE], max_new_tokens=30, stop="never")
+    seen = [f"observe {cycle.accepted}" for cycle in out.cycles]
+    assert told[:2] == ["pick", "pick"] and told[2::2] == seen[:-1] and set(told[3::2]) == {"pick"}
+
+
 def test_a_head_of_no_use_is_given_up_soon_and_probed_more_and_more_rarely() -> None:
     chooser = Chooser(SECONDS)
     picked = []
@@ -103,7 +113,7 @@ def test_a_head_of_no_use_is_given_up_soon_and_probed_more_and_more_rarely() -> 
         if shape is not None:
             chooser.fade()
             chooser.observe(shape, [])
-    assert sum(picked[:20]) <= 8
+    assert sum(picked[:20]) <= 12
     tries = [step for step in range(20, 600) if picked[step]]
     gaps = [after - before for before, after in zip(tries, tries[1:], strict=False)]
     assert gaps == sorted(gaps) and gaps[-1] > 2 * gaps[0]
@@ -153,15 +163,30 @@ def test_a_smaller_trees_chances_are_learnt_from_the_ranks() -> None:
 
 
 def test_unseen_levels_are_guessed_from_the_one_above_and_from_the_smaller_tree() -> None:
-    small, large = Levels(3), Levels(3)
-    for _ in range(200):
+    small, large = Levels(3), Levels(3, growth=4)
+    for _ in range(2000):
         small.observe(0, True)
         small.observe(1, False)
     rates = small.rates(None)
-    assert rates[0] > 0.98 and rates[1] < 0.02 and rates[2] == rates[1]
-    assert large.rates(rates) == [rates[0]] * 3, "at least the smaller tree's, and like the level above"
-    large.observe(0, False)
-    assert large.rates(rates)[0] == pytest.approx(2 * rates[0] / 3)
+    assert rates[0] > 0.99 and rates[1] < 0.02 and rates[2] == rates[1]
+    still = 4**-GROWTH
+    first = 1 - still * (1 - rates[0])
+    assert large.rates(rates)[:2] == pytest.approx([first, (first + 1 - still * (1 - rates[1])) / 2])
+    for _ in range(30):
+        large.observe(0, False)
+    assert large.rates(rates)[0] == pytest.approx(first / 2), "a guess counts like 30 cycles"
+
+
+def test_what_a_larger_tree_adds_is_learnt_where_the_smaller_one_missed() -> None:
+    chooser = Chooser(SECONDS)
+    before = [levels.still / levels.missed for levels in chooser.levels.values()]
+    assert before[0] == 1 > before[1] and before[2] < 1
+    for _ in range(50):
+        chooser.observe(LARGE, [4])  # of 8 nodes the middle tree has it, of 3 the small one has not
+        chooser.observe(LARGE, [])
+        chooser.observe(LARGE, [0])
+    _, middle, large = (levels.still / levels.missed for levels in chooser.levels.values())
+    assert middle == pytest.approx(0.5, abs=0.02) and large > 0.98
 
 
 def test_ranks_count_the_drafted_nodes_that_score_higher() -> None:

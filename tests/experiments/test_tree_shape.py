@@ -22,7 +22,7 @@ from eagle_repro.experiments.tune import tune
 from eagle_repro.measure.curves import Curves, Line, Prediction, Shape
 from eagle_repro.measure.records import Record, RecordWriter
 from eagle_repro.measure.replay import replay
-from eagle_repro.measure.tree_shape import comparison
+from eagle_repro.measure.tree_shape import adaptive, comparison
 from tests.models import oracle, pair_of, uneven, wrong
 
 DEPTH, NEW_TOKENS = 4, 24
@@ -248,15 +248,19 @@ def test_measured_trees_do_equal_work_and_replay_exactly(trained: Pair, protocol
     record = tree_shape.measure(Session("03_tree_shape", protocol, trained))
     rows = [row for row in record.rows if row.get("what") == "shape"]
     assert {row["tokens"] for row in rows} == {12} and all(row["same_as_plain"] for row in rows)
-    assert {row["sweep"] for row in rows} >= {"plain", "depth", "nodes", "top_k"}
+    assert {row["sweep"] for row in rows} >= {"plain", "depth", "nodes", "top_k", "adaptive"}
     clipped = {(row["total_tokens"], row["depth"], row["top_k"]) for row in rows if row["clipped"]}
     assert clipped == {(13, 1, 3), (22, 2, 3), (4, 2, 1)}
     # Turns: the order is reversed from the first set to the second.
-    order = [row["variant"] for row in sorted(rows, key=lambda row: row["order"])]
-    assert order[: len(order) // 2] == order[: len(order) // 2 - 1 : -1] and order[0] == "-"
+    order = [(row["method"], row["variant"]) for row in sorted(rows, key=lambda row: row["order"])]
+    assert order[: len(order) // 2] == order[: len(order) // 2 - 1 : -1] and order[0] == ("plain", "-")
     frame = comparison(record)
-    assert len(frame) == len(rows) - 2 and frame["exact"].all()
+    assert len(frame) == len([row for row in rows if row["method"] == "eagle"]) and frame["exact"].all()
     assert (frame["tau"] == frame["tau_replayed"]).all()
+    ours = [row for row in rows if row["method"] == "adaptive"]
+    assert [row["set"] for row in ours] == ["chat", "russian"] and not any(row["depth"] for row in ours)
+    assert all(sum(row["accepted"]) + len(row["accepted"]) >= 11 for row in ours), "as many as were written, or more"
+    assert list(adaptive(record)["set"]) == ["chat", "russian"]
 
 
 def test_no_room_for_the_look_ahead_is_said_before_any_run(trained: Pair, protocol: Protocol) -> None:

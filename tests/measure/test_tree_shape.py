@@ -10,7 +10,7 @@ import pytest
 
 from eagle_repro.measure.curves import Shape
 from eagle_repro.measure.records import Record
-from eagle_repro.measure.tree_shape import IN_DOMAIN, comparison, costs, depth_trap, picks, study, sweep
+from eagle_repro.measure.tree_shape import IN_DOMAIN, adaptive, comparison, costs, depth_trap, picks, study, sweep
 from tests.shape_rows import NEW_TOKENS, PLAIN_S, REST_S, draft_s, made_up_rows, verify_s
 
 
@@ -102,6 +102,36 @@ def test_the_trap_shows_every_set_with_both_trees(record: Record) -> None:
     assert frame["speedup"].notna().all() and (frame["questions"] == 2).all()
     russian = frame[frame["set"] == "russian"].set_index("variant")
     assert russian.loc["default", "speedup"] < russian.loc["picked", "speedup"]
+
+
+def test_adaptive_is_beside_the_shape_with_the_fewest_seconds_on_the_set(
+    rows: tuple[list[dict[str, Any]], Any], record: Record
+) -> None:
+    frame = adaptive(record).set_index("set")
+    assert list(frame.index) == ["chat", "code", "outside", "russian"] and frame["identical"].all()
+    runs = pd.DataFrame([row for row in rows[0] if row["what"] == "shape" and row["set"] == "russian"])
+    seconds = runs.groupby("variant")["decode_s"].sum()
+    trees = runs[runs["method"] == "eagle"].groupby("variant")["decode_s"].sum()
+    ours = runs[runs["method"] == "adaptive"]
+    row = frame.loc["russian"]
+    assert f"{row['total_tokens']}-{row['depth']}-{row['top_k']}" == trees.idxmin() and row["shapes"] == len(trees)
+    assert row["share"] == pytest.approx(trees.min() / ours["decode_s"].sum())
+    plain = runs.loc[runs["method"] == "plain", "decode_s"].sum()
+    assert row["speedup"] == pytest.approx(plain / ours["decode_s"].sum())
+    assert row["best"] == pytest.approx(plain / trees.min()) and seconds.size == len(trees) + 1
+    accepted = [count for of in ours["accepted"] for count in of]
+    assert row["tau"] == pytest.approx(1 + sum(accepted) / len(accepted))
+    assert row["share_low"] <= row["share"] <= row["share_high"] and row["questions"] == 2
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick"])
+def test_no_summary_takes_adaptive_for_a_shape_or_misses_it(profile: str) -> None:
+    everything, protocol = made_up_rows(profile)
+    without = record_of([row for row in everything if row.get("method") != "adaptive"], protocol)
+    both = record_of(everything, protocol)
+    for summary in (comparison, picks, depth_trap, costs, lambda each: sweep(each, "depth")):
+        pd.testing.assert_frame_equal(summary(both), summary(without))
+    assert len(adaptive(both)) == 4 and adaptive(without).empty
 
 
 def test_costs_are_in_milliseconds(record: Record) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from eagle_repro.measure.records import Record
 from eagle_repro.measure.tree_shape import comparison, study
-from eagle_repro.present import panel, shape_plots, shape_tables
+from eagle_repro.present import console, panel, shape_plots, shape_tables
 from eagle_repro.present.theme import Picture
 from eagle_repro.present.words import WORDS
 from tests.present.test_plots import require_readable, said
@@ -100,6 +101,15 @@ def test_tables_say_what_was_measured_and_what_not(records: dict[str, Record]) -
     for each in (shape_tables.sweep(records["full"], "top_k"), shape_tables.costs(records["full"])):
         assert "made-up" in each.text() and "nan" not in each.text()
     assert "draft, top_k 10" in shape_tables.costs(records["full"]).text()
+
+
+def test_the_adaptive_table_says_what_it_is_compared_with(records: dict[str, Record]) -> None:
+    made = shape_tables.adaptive(records["full"])
+    assert len(made.rows) == 4 and "luck is on its side" in made.text() and "nan" not in made.text()
+    before = replace(records["full"], rows=[row for row in records["full"].rows if row.get("method") != "adaptive"])
+    assert shape_tables.adaptive(before).rows == ()
+    assert "no runs of the adaptive method" in shape_tables.adaptive(before).text()
+    assert [each.title for each in console.of(records["quick"])][-1] == made.title
 
 
 # The panel

@@ -222,7 +222,9 @@ def _with_tree(rows: pd.DataFrame, record: str, name: str, tree: Sequence[int | 
 
 
 def _swept(run: Run) -> pd.DataFrame:
-    return headline(run.rows(SHAPES, "shape"))
+    """The texts of plain decoding and of the fixed trees: of what "adaptive" wrote beside them no claim speaks."""
+    rows = headline(run.rows(SHAPES, "shape"))
+    return rows[rows["method"] != "adaptive"]
 
 
 def _measured(texts: pd.DataFrame, shape: Shape) -> Ways:

@@ -1,0 +1,111 @@
+"""What method="adaptive" gives by simulation: texts by dice, cycles at the cost of a captured stack on an H200."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from eagle_repro.engine.adaptive import CANDIDATES, Chooser
+from eagle_repro.engine.shape import TreeShape
+
+TOKENS, TEXTS, WARM = 192, 200, 20
+Rate = Callable[[int], float]
+Ranks = list[int]
+Head = Callable[[random.Random, int, TreeShape], Ranks]
+
+
+def milliseconds(shape: TreeShape | None) -> float:
+    """smollm2-135m, captured: a plain step 1.6, (2, 0, 1) 2.0, (16, 3, 4) 2.4, (60, 2, 10) 2.5, (60, 7, 10) 3.2."""
+    return 1.6 if shape is None else 1.86 + 0.14 * (shape.depth + 1) + 0.22 * max(0, shape.total_tokens - 16) / 44
+
+
+COSTS = {shape: milliseconds(shape) for shape in (None, *CANDIDATES)}
+
+
+def alike(rate: Rate) -> Head:
+    """Every level of every tree is agreed with by one chance; rate: the chance by the position in the text."""
+
+    def ranks(dice: random.Random, position: int, shape: TreeShape) -> Ranks:
+        found: Ranks = []
+        while len(found) < shape.levels and dice.random() < rate(position + len(found)):
+            found.append(0)
+        return found
+
+    return ranks
+
+
+def by_size(rate: float) -> Head:
+    """The larger a tree the more it agrees: of what the head has among 60 nodes, two nodes have three quarters."""
+
+    def ranks(dice: random.Random, position: int, shape: TreeShape) -> Ranks:
+        found: Ranks = []
+        while len(found) < shape.levels and dice.random() < rate:
+            rank = int(60 ** (dice.random() ** 6)) - 1
+            if rank >= shape.total_tokens - 1:
+                break
+            found.append(rank)
+        return found
+
+    return ranks
+
+
+def switching(first: float, second: float, every: int = 60) -> Rate:
+    return lambda position: second if position // every % 2 else first
+
+
+def adaptive(head: Head, seed: int) -> Iterator[tuple[int, float]]:
+    """Tokens and milliseconds of each cycle of a text; as in decoding, a pick does not know of the cycle before it."""
+    dice, chooser, position, shown = random.Random(seed), Chooser(COSTS), 1, None
+    following = chooser.pick()
+    while position < TOKENS:
+        shape = following
+        if shown:
+            chooser.fade()
+            chooser.observe(*shown)
+        following = chooser.pick()
+        ranks = head(dice, position, shape) if shape else []
+        shown = (shape, ranks) if shape else None
+        position += len(ranks) + 1
+        yield len(ranks) + 1, COSTS[shape]
+
+
+def fixed(head: Head, shape: TreeShape | None, seed: int) -> float:
+    dice, position, total = random.Random(seed), 1, 0.0
+    while position < TOKENS:
+        position += 1 + (len(head(dice, position, shape)) if shape else 0)
+        total += COSTS[shape]
+    return total
+
+
+def share_of_best(head: Head) -> float:
+    """The milliseconds of the best fixed choice over those of adaptive, of texts from their very start."""
+    best = min(sum(fixed(head, shape, seed) for seed in range(TEXTS)) for shape in COSTS)
+    return best / sum(ms for seed in range(TEXTS) for _, ms in adaptive(head, seed))
+
+
+HEADS = {
+    **{f"always {rate}": alike(lambda _, rate=rate: rate) for rate in (0.9, 0.75, 0.6, 0.45, 0.3)},
+    **{f"more in a larger tree, {rate}": by_size(rate) for rate in (0.95, 0.9, 0.8, 0.6)},
+    "0.9, then 0.2, and so on": alike(switching(0.9, 0.2)),
+    "0.2, then 0.9, and so on": alike(switching(0.2, 0.9)),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_what_is_picked_keeps_up_with_the_best_fixed_choice(name: str) -> None:
+    share = share_of_best(HEADS[name])
+    assert share >= 0.97, f"{name}: {share:.3f} of the best fixed choice, and 0.97 is the least"
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_a_useless_head_costs_little_once_it_is_found_out(rate: float) -> None:
+    late: list[tuple[int, float]] = []
+    for seed in range(TEXTS):
+        written = 1
+        for tokens, ms in adaptive(alike(lambda _: rate), seed):
+            late += [(tokens, ms)] if written > WARM else []
+            written += tokens
+    share = COSTS[None] * sum(tokens for tokens, _ in late) / sum(ms for _, ms in late)
+    assert share >= 0.98, f"{share:.3f} of plain decoding after {WARM} tokens"
