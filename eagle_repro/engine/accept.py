@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eagle_repro.engine.tree import DraftTree
+from eagle_repro.engine.tree import DraftTree, score_ranks
 
 GREEDY_BELOW = 1e-5
 """Temperatures up to this one are greedy, in every loop."""
@@ -59,12 +59,15 @@ class Accepted:
     count (B,): drafted tokens accepted. path (B, m): node at each depth of the accepted path, node 0 past its end.
     emitted (B, m): the count accepted tokens and then the target's own next token; the rest is padding.
     finite (B,) bool: every choice was made from finite logits.
+    told (B, 2m + 1): all that the host reads of a cycle, in one tensor: finite, count, emitted, and of each node of
+    path behind the root how many drafted nodes score higher.
     """
 
     count: Tensor
     path: Tensor
     emitted: Tensor
     finite: Tensor
+    told: Tensor
 
 
 def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -126,9 +129,6 @@ def accept(tree: DraftTree, choices: Tensor, finite: Tensor, levels: int) -> Acc
     on_path = tree.ancestors.gather(1, deepest.unsqueeze(-1).expand(-1, 1, nodes))  # (B, 1, n)
     level = torch.arange(levels + 1, device=choices.device).unsqueeze(-1)
     path = (on_path & (tree.depths.unsqueeze(1) == level)).long().argmax(dim=-1)  # (B, m)
-    return Accepted(
-        count=tree.depths.gather(1, deepest).squeeze(1),
-        path=path,
-        emitted=choices.gather(1, path),
-        finite=finite,
-    )
+    count, emitted = tree.depths.gather(1, deepest), choices.gather(1, path)
+    told = torch.cat((finite.unsqueeze(1), count, emitted, score_ranks(tree, path[:, 1:])), dim=1)
+    return Accepted(count.squeeze(1), path, emitted, finite, told)

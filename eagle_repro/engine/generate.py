@@ -20,7 +20,7 @@ from eagle_repro.engine.request import Cycle, Generation, NonFiniteLogits, Reque
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import BUCKET, Batch, Eager, no_mark, read_span
 from eagle_repro.engine.target import Target
-from eagle_repro.engine.tree import DraftTree, score_ranks
+from eagle_repro.engine.tree import DraftTree
 
 __all__ = ["Cycle", "Generation", "NonFiniteLogits", "Request", "run", "run_batch"]
 
@@ -144,7 +144,7 @@ class _Decoding:
             draw_noise(self.batch.state, self.request.sampling, row, context, shape.levels if shape else 0)
         tree, told, seconds = self._launch(shape, read_span(longest, self.slots))
         kept = tree.cpu() if self.request.record_trees else None
-        if self.chooser and shape:  # behind the ids stand the ranks, see _launch
+        if self.chooser and shape:
             self.shown = shape, [told[row][shape.levels + 3 :][: told[row][1]] for row in contexts]
         for row, context in contexts.items():
             finite, count, *ids = told[row]
@@ -161,18 +161,14 @@ class _Decoding:
             self.cycles[row].append(cycle)
 
     def _launch(self, shape: TreeShape | None, span: int) -> tuple[DraftTree, list[list[int]], dict[str, Any]]:
-        """The cycle's tree; by row whether it was finite, how much it accepted, the ids, and for a chooser the ranks of
-        what was accepted; its phases' seconds."""
+        """The cycle's tree; by row what is told of it, see Accepted; its phases' seconds."""
         following = shape is None and self.batch.head is not None
         catch = following and self.pending == self.batch.state.features.shape[1]
         phases = _Phases(self.clock) if self.request.instrument else None
         tree, accepted = self.stack.cycle(self.batch, shape, span, phases.mark if phases else no_mark, catch=catch)
         self.pending = self.pending + 1 if following and not catch else 1 if following else 0
-        counts = (accepted.finite.unsqueeze(1), accepted.count.unsqueeze(1), accepted.emitted)
-        ranks = (score_ranks(tree, accepted.path[:, 1:]),) if self.chooser and shape else ()
-        telling = torch.cat((*counts, *ranks), dim=1)
         self._choose()
-        told = telling.tolist()  # the one read-back of a cycle
+        told = accepted.told.tolist()  # the one read-back of a cycle
         self.pending = self.pending or max(row[1] for row in told) + 1
         return tree, told, phases.seconds if phases else {}
 

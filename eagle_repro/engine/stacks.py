@@ -29,7 +29,7 @@ from eagle_repro.engine.tree import DraftTree
 
 BUCKET = 64
 TIMED = 3  # cycles behind a stated time, after one that is thrown away
-MOST_GRAPHS = 96  # of one stack: each cycle's graphs take some megabytes beside the buffers that all share
+FEW_GRAPHS, GRAPH_BYTES = 96, 2**27  # a stack keeps as many graphs, or one for so many bytes of the card's memory
 T = TypeVar("T")
 
 
@@ -44,6 +44,12 @@ def read_span(longest: int, slots: int) -> int:
     Rounded up to a bucket, so that shapes repeat from cycle to cycle.
     """
     return -(-(longest + slots) // BUCKET) * BUCKET
+
+
+def most_graphs(device: torch.device) -> int:
+    """Graphs that a stack keeps: each cycle's take some megabytes beside the buffers that all share."""
+    memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
+    return max(FEW_GRAPHS, memory // GRAPH_BYTES)
 
 
 def no_mark(phase: str) -> None:
@@ -131,7 +137,7 @@ class Eager:
             for _ in range(TIMED + 1):
                 with unchanged(batch.state.small):
                     began = clock()
-                    self.cycle(batch, shape, span)[1].count.tolist()
+                    self.cycle(batch, shape, span)[1].told.tolist()
                     times.append(clock() - began)
             self.known[key] = statistics.median(times[1:])  # in the first a capture may have come between
             self.capture_s = before + clock() - start
@@ -169,7 +175,9 @@ class Graph(Eager):
     ) -> State:
         """The kept buffers, blank again; made anew, and the graphs over them dropped, where they do not suffice."""
         kept = self._state
-        while len(self._graphs) > MOST_GRAPHS:  # between texts: one in the middle of a text would be missed there
+        while len(self._graphs) > most_graphs(
+            target.device
+        ):  # between texts: one in the middle of a text would be missed there
             del self._graphs[next(iter(self._graphs))]
         if kept is None or not self._fits(kept, target, head, batch, slots, rows, sampled):
             if kept is not None and kept.length.shape[0] == batch:  # they grow, so that two sizes do not take turns

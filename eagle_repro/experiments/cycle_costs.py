@@ -20,6 +20,7 @@ from eagle_repro.experiments.rows import Item, Row, Way, tree_key, write_text
 from eagle_repro.measure.timing import measure
 
 WARM_UP_CYCLES = 2
+CAPTURED = 4  # times as many cycles are timed where they are replayed: short as they are, a text's ends weigh more
 
 
 def cost_rows(
@@ -31,12 +32,13 @@ def cost_rows(
     rounds: int,
     has: Callable[[str], bool] = lambda key: False,
 ) -> Iterator[tuple[str, Row]]:
-    """Key and row of each measured cost, `cycles` cycles (or plain steps) of a shape in all, in `rounds` turns.
+    """Key and row of each measured cost, `cycles` cycles (or plain steps) of a shape in all, in `rounds` turns; more on
+    a stack that replays them.
 
     The order of shapes is reversed from turn to turn, so that a card that slows down bends no curve; questions
     alternate. What `has` knows is left out. Raises RuntimeError on a stack whose phases cannot be told apart.
     """
-    each = math.ceil(cycles / rounds)
+    each = math.ceil(cycles / rounds) * (1 if pair.stack == "eager" else CAPTURED)
     steps: list[TreeShape | None] = [None, *shapes]
     warm: set[TreeShape | None] = set()
     for turn in range(rounds):

@@ -13,7 +13,7 @@ WARPS = 8
 QUERIES = 16  # rows of one program: the fewest that a tensor core takes
 BLOCKS = (128, 64, 32, 16)  # slots read at a time, by what fits
 STAGES = 3  # of such blocks, on their way at once
-SPLIT = 128  # slots that are worth a program of their own
+SPLIT, LONG = 128, 2048  # slots that are worth a program of their own; a span in which more programs pay
 MOST_SPLITS = 32
 
 
@@ -113,9 +113,10 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: flo
 
 
 def _splits(span: int, programs: int, device: torch.device) -> int:
-    """Programs that share the slots of one block of queries: until the card has two for each multiprocessor."""
+    """Programs that share the slots of one block of queries: until each multiprocessor has one, in a long span two."""
     processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-    return max(1, min(triton.cdiv(span, SPLIT), MOST_SPLITS, 2 * processors // programs))
+    wanted = processors if span < LONG else 2 * processors
+    return max(1, min(triton.cdiv(span, SPLIT), MOST_SPLITS, wanted // programs))
 
 
 def _block(row_bytes: int, device: torch.device) -> int:
