@@ -56,7 +56,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# The kernels of the stack "compiled" are tested through Triton's interpreter, where no CUDA build of torch brings it.
 unit: $(STAMP)
+	@$(BIN)/python -c 'import triton' 2>/dev/null || $(PIP) triton
 	$(ONE_THREAD) $(BIN)/pytest -q -n 2
 
 check-notebooks: $(STAMP)

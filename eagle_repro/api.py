@@ -62,9 +62,9 @@ def load_pair(
     or over those named, "cuda:0,cuda:1" (then on the eager stack). dtype "auto" is what the named pair asks for, else
     bfloat16 from compute capability 8.0 and float16 below it; float32 on a CPU. stack "auto" is "graph" on a GPU, which
     captures cycles as CUDA graphs and keeps buffers from text to text, and "eager" elsewhere; "compiled" shortens the
-    captured cycles by torch.compile on cards from compute capability 8.0, and takes a minute to do so. max_length: most
-    committed tokens of a text. rope_theta overrides the base in the head's config. Raises one clear line for what is
-    missing or does not fit.
+    captured cycles by compiled kernels, on cards from compute capability 8.0, and takes half a minute to make them.
+    max_length: most committed tokens of a text. rope_theta overrides the base in the head's config. Raises one clear
+    line for what is missing or does not fit.
     """
     target_ref, head_ref, label = references(name, target, head)
     where = resolve_device(device)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported: its kernels then run on a CPU
 
 from eagle_repro.api import Pair, load_pair
 from eagle_repro.engine.head import Eagle3Head

@@ -1,8 +1,9 @@
 """Functions that torch.compile may make into fewer kernels, and where it does.
 
 A function is marked once, where it is written. Inside `compiling()` a call runs its compiled form, everywhere else the
-function itself: there is no second version of anything. What changes from call to call (rows, tokens, cache slots that
-are read) is compiled as a variable, so that a function is compiled twice or so for a model and not once a length.
+function itself. What changes from call to call (rows, tokens, cache slots that are read) is compiled as a variable, so
+that a function is compiled twice or so for a model and not once a length. Where torch.compile does not find the fast
+form, fused.py and attention.py ask whether compiled() and take a kernel of kernels.py.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Compilable(Generic[P, R]):
         self.axes = [(names.index(name), sizes) for name, sizes in axes.items()]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if not _inside.get():
+        if not compiled():
             return self.plain(*args, **kwargs)
         from torch._dynamo.exc import TorchDynamoException  # slow to load, and only needed here
 
@@ -59,8 +60,8 @@ class Compilable(Generic[P, R]):
     @cached_property
     def form(self) -> Callable[P, R]:
         """The compiled form; torch compiles it at its first call of a kind."""
-        compiled: Any = torch.compile(self.plain, fullgraph=True, dynamic=False, options=dict(OPTIONS))
-        return compiled
+        form: Any = torch.compile(self.plain, fullgraph=True, dynamic=False, options=dict(OPTIONS))
+        return form
 
 
 def compilable(**axes: tuple[int, ...]) -> Callable[[Callable[P, R]], Compilable[P, R]]:
@@ -72,6 +73,11 @@ def regular(x: Tensor) -> Tensor:
     """x with the strides that go with its shape, if it is contiguous: those of an axis of size 1 may be any, and torch
     would compile anew for each."""
     return x.as_strided(x.shape, torch.empty(x.shape, device="meta").stride()) if x.is_contiguous() else x
+
+
+def compiled() -> bool:
+    """Whether this is inside `compiling()`."""
+    return _inside.get()
 
 
 @contextmanager

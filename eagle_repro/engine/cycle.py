@@ -17,7 +17,7 @@ from torch import Tensor
 
 from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, finite_choices
 from eagle_repro.engine.attention import SlotCache, prefix_mask, visibility
-from eagle_repro.engine.compiled import compilable
+from eagle_repro.engine.compiled import compilable, compiled
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
@@ -147,7 +147,7 @@ def draft_candidates(head: Eagle3Head, state: State, depth: int, k: int, span: i
     positions = state.length.unsqueeze(1) + drawn // k
     for level in range(depth):
         own = slice(level * k, level * k + k)
-        cache.slots = slots[:, own]
+        cache.writing(slots[:, own])
         seen.scatter_(2, cache.slots.unsqueeze(-1), 0.0)
         hidden = head(hidden, inputs, positions[:, own], seen.unsqueeze(1), cache)
         tokens, logprobs = best_children(head, hidden, k)  # (B, k, k)
@@ -195,9 +195,10 @@ def catch_up(head: Eagle3Head, state: State, span: int) -> Tensor:
     return pick_rows(hidden, (state.pending - 1).unsqueeze(1))
 
 
-@compilable(hidden=(0, 1))
 def best_children(head: Eagle3Head, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` likeliest next tokens (target ids) and their log-probabilities (B, n, count), best first."""
+    if compiled() and head.fused is not None:
+        return head.fused.likeliest(head.logits(hidden), count)
     values, indices = likeliest(head.log_probabilities(hidden), count)
     return head.to_target(indices), values
 
@@ -218,7 +219,10 @@ def likeliest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def verify(target: Target, state: State, tree: DraftTree, span: int, *, features: bool) -> tuple[Tensor, Tensor | None]:
     """Logits (B, n, V) and features (B, n, 3H) of every node, from one pass of the target over the tree."""
-    mask = visibility(state.length, tree.ancestors, span, target.dtype)
+    if tree.tokens.shape[1] == 1:
+        mask = prefix_mask(state.length.unsqueeze(1) + 1, span, target.dtype).unsqueeze(1)
+    else:
+        mask = visibility(state.length, tree.ancestors, span, target.dtype)
     slots = state.length.unsqueeze(1) + torch.arange(tree.tokens.shape[1], device=tree.tokens.device)
     positions = state.length.unsqueeze(1) + tree.depths
     cache = state.target_cache.at(slots, span)

@@ -80,7 +80,7 @@ def resolve_dtype(dtype: str, device: torch.device, preferred: str | None = None
 def resolve_stack(name: str, device: torch.device, *, split: bool = False) -> str:
     """The stack to use: "auto" is "graph" on a GPU, which is ready in seconds, and "eager" on a CPU or a split target.
 
-    "compiled" is for those who ask for it: its cycles are shorter, but compiling takes a minute before the first one.
+    "compiled" is for those who ask for it: its cycles are shorter, but compiling takes half a minute before the first one.
     split: over several devices, which graphs cannot hold. Raises ValueError for a name that is not a stack, for graphs
     of a split target or where there is no GPU, and for compiling where the card or what it takes is missing.
     """

@@ -9,7 +9,7 @@ Weights must not change afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from eagle_repro.engine.attention import SlotCache, fold, fold_mask, folded_attention, store
-from eagle_repro.engine.compiled import compilable
+from eagle_repro.engine.compiled import compilable, compiled
 
 AT_ONCE = 64  # tokens up to which the rotary tables of all layers are made in one kernel; more would take memory
 FUSED = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -32,7 +32,7 @@ class FusedDecoder:
         heads: int = config.num_attention_heads
         kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
         self.embedding: Tensor = decoder.embed_tokens.weight
-        self.rotary: Any = decoder.rotary_emb
+        self.rotary = Rotary(lambda positions: self._angles(decoder.rotary_emb, positions))
         self.layers = [_Layer(each, heads, kv_heads, each.self_attn.scaling) for each in decoder.layers]
         self.norm = _Norm(decoder.norm)
         norms = [layer.norms for layer in self.layers if layer.norms is not None]
@@ -47,24 +47,27 @@ class FusedDecoder:
         """
         batch, count = tokens.shape
         mask = self.layers[0].folded(mask)
-        embedded = rows_of(self.embedding, tokens)
-        x, more = embedded.flatten(0, 1), None  # (B * n, H)
-        cos, sin = self.rotary(embedded, positions)
-        tables = self._tables(torch.stack((cos, signed(sin))))
+        x = rows_of(self.embedding, tokens).flatten(0, 1)  # (B * n, H)
         tapped = {}
-        for number, (layer, rotary) in enumerate(zip(self.layers, tables, strict=False)):
-            x, query = enter(layer, x, more, rotary, cache.kv[number], cache.rows, cache.slots)
+        for number, (layer, tables) in enumerate(zip(self.layers, self._tables(positions), strict=False)):
             if number in taps:
                 tapped[number] = x.clone()
-            x, more = leave(layer, x, layer.attend(query, mask, cache, number))
-        hidden = self.norm(x if more is None else x + more).view(batch, count, -1)
+            query = layer.enter(x, layer.input_norm, tables, positions, cache, number)
+            x = layer.leave(x, layer.attend(query, mask, cache, number))
+        hidden = self.norm(x).view(batch, count, -1)
         if not taps:
             return hidden, None
         return hidden, torch.cat([tapped[number] for number in taps], dim=-1).view(batch, count, -1)
 
-    def _tables(self, tables: Tensor) -> Iterable[Tensor]:
-        """Each layer's rotary tables (2, B, n, heads + 2 kv_heads, d) from cos and signed sin (2, B, n, d)."""
-        tables = self.layers[0].by_head(tables)
+    def _angles(self, rotary: Any, positions: Tensor) -> Tensor:
+        cos, sin = rotary(self.embedding, positions)  # which only tells it dtype and device
+        return torch.stack((cos, signed(sin)))
+
+    def _tables(self, positions: Tensor) -> Iterable[Tensor]:
+        """What _Layer.enter takes of each layer, for positions (B, n)."""
+        if compiled():
+            return repeat(self.rotary.tables)
+        tables = self.layers[0].by_head(self.rotary(positions))
         if self.norms is None:
             return repeat(tables)
         # A head's norm is multiplied in: w * x * cos + roll(w * x) * sin = x * (w * cos) + roll(x) * (roll(w) * sin).
@@ -84,25 +87,42 @@ class FusedHead:
         self.layer = _Layer(layer, config.heads, config.kv_heads, config.head_dim**-0.5)
         self.hidden_norm = _Norm(layer.hidden_norm)
         self.targets = head.d2t + torch.arange(len(head.d2t), device=head.d2t.device)  # target ids by draft ids
-        self.all_tables = [torch.empty(0, 2 * config.head_dim, device=head.d2t.device)]
+        self.rotary = Rotary(head.rotary)
+
+    def __call__(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
+        layer, x = self.layer, hidden.flatten(0, 1)
+        tables = self.rotary.tables if compiled() else layer.by_head(self.rotary(positions))
+        query = layer.enter(head_inputs(self, hidden, tokens), None, tables, positions, cache, 0)
+        x = layer.leave(x.clone(), layer.attend(query, layer.folded(mask), cache, 0))
+        return x.view(*tokens.shape, -1)
+
+    def likeliest(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """cycle.best_children from logits (B, n, D), compiled."""
+        return kernels().likeliest(logits, self.targets, count)
+
+
+class Rotary:
+    """Cosines and signed sines of positions 0, 1, ..., made beforehand. make: (2, B, n, d) of positions (B, n)."""
+
+    def __init__(self, make: Callable[[Tensor], Tensor]) -> None:
+        self.make = make
+        self.all_tables: list[Tensor] = []
 
     @property
     def tables(self) -> Tensor:
-        """Cosines and signed sines of positions 0, 1, ...: (positions, 2 * d)."""
+        """(positions, 2 * d)."""
         return self.all_tables[-1]
 
-    def reach(self, positions: int) -> None:
+    def reach(self, positions: int, device: torch.device) -> None:
         """Have tables for positions 0..positions-1. Shorter ones are kept: captured graphs read where they are."""
-        if len(self.tables) < positions:
-            longer = torch.arange(max(positions, 2 * len(self.tables)), device=self.tables.device)
-            tables = self.head.rotary(longer.unsqueeze(0))
-            self.all_tables.append(tables[:, 0].transpose(0, 1).flatten(1).contiguous())
+        known = len(self.tables) if self.all_tables else 0
+        if known < positions:
+            longer = torch.arange(max(positions, 2 * known), device=device)
+            self.all_tables.append(self.make(longer.unsqueeze(0))[:, 0].transpose(0, 1).flatten(1).contiguous())
 
-    def __call__(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache) -> Tensor:
-        x, query = enter_head(self, hidden, tokens, positions, self.tables, cache.kv[0], cache.rows, cache.slots)
-        out = self.layer.attend(query, self.layer.folded(mask), cache, 0)
-        x, more = leave(self.layer, x, out)
-        return (x if more is None else x + more).view(*tokens.shape, -1)
+    def __call__(self, positions: Tensor) -> Tensor:
+        """Tables (2, B, n, d) of positions (B, n)."""
+        return at_positions(self.tables, positions)
 
 
 class _Norm:
@@ -134,7 +154,7 @@ class _Layer:
         self.rotated = torch.arange(heads + 2 * kv_heads, device=self.qkv.device).view(-1, 1) < heads + kv_heads
         self.unmoved = torch.tensor([1.0, 0.0], dtype=self.qkv.dtype, device=self.qkv.device).view(2, 1, 1, 1, 1)
         query, key = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
-        self.norms: Tensor | None = None
+        self.norms, self.eps = None, 0.0
         if query is not None and key is not None:  # (heads + 2 kv_heads, d), 1 for the values, which have none
             each = (query.weight, key.weight, torch.ones_like(key.weight))
             counts = torch.tensor((heads, kv_heads, kv_heads), device=self.qkv.device)
@@ -144,97 +164,97 @@ class _Layer:
         """Rotary tables (2, B, n, d) for every head: (2, B, n, heads + 2 kv_heads, d)."""
         return torch.where(self.rotated, tables.unsqueeze(3), self.unmoved)
 
-    def project(self, x: Tensor, tables: Tensor, kv: Tensor, rows: Tensor, slots: Tensor) -> Tensor:
-        """Folded queries of normed inputs x (B * n, H or 2H); keys and values go to slots (B, n) of a layer's cache.
+    def enter(
+        self, x: Tensor, norm: _Norm | None, tables: Tensor, positions: Tensor, cache: SlotCache, number: int
+    ) -> Tensor:
+        """Folded queries of inputs x (B * n, H or 2H), normed by `norm`; keys and values go to the cache's slots.
 
-        tables (2, B, n, heads + 2 kv_heads, d).
+        tables of positions (B, n): (2, B, n, heads + 2 kv_heads, d), the norms of heads multiplied in; compiled, those
+        of all positions (N, 2 * d).
         """
-        joined = product(x, self.qkv, self.bias).view(tables.shape[1:])  # (B, n, heads + 2 kv_heads, d)
+        joined = product(x, self.qkv, norm=norm, bias=self.bias).unflatten(0, positions.shape)
+        joined = joined.unflatten(-1, (self.heads + 2 * self.kv_heads, -1))
+        if compiled():
+            query = kernels().turned(joined, self.norms, self.eps, tables, positions, cache.kv[number], cache.slots)
+            return fold(query, self.kv_heads)
         if self.norms is None:
             joined = turned(joined, tables)
         else:  # the norm of the values is not theirs
             normed = turned(F.rms_norm(joined, joined.shape[-1:], eps=self.eps), tables)
             joined = torch.where(self.rotated, normed, joined)
         query, both = joined.split((self.heads, 2 * self.kv_heads), dim=2)
-        store(kv, rows, slots, both.unflatten(2, (2, self.kv_heads)))
+        store(cache.kv[number], cache.places, both.unflatten(2, (2, self.kv_heads)))
         return fold(query, self.kv_heads)
 
     def folded(self, mask: Tensor) -> Tensor:
         """The mask that attend() takes: of one text the mask itself, else repeated for heads that share keys."""
-        return mask if len(mask) == 1 else fold_mask(mask, self.groups)
+        return mask if len(mask) == 1 or compiled() else fold_mask(mask, self.groups)
 
     def attend(self, query: Tensor, mask: Tensor, cache: SlotCache, number: int) -> Tensor:
         """folded_attention() to what the pass reads of this layer, the cache's layer `number`."""
-        return folded_attention(query, *cache.read(number), mask, self.scale)
+        attention = kernels().attend if compiled() else folded_attention
+        return attention(query, *cache.read(number), mask, self.scale)
+
+    def leave(self, x: Tensor, out: Tensor) -> Tensor:
+        """x (B * n, H) with the attention's outputs (B, n, kv_heads, groups, d) and the MLP added, in place if it can.
+
+        The product that ends a block adds to x itself, which saves a kernel.
+        """
+        x = added(x, out.flatten(2).flatten(0, 1), self.out)
+        if single(x):
+            inner = kernels().product(x, self.gate_up.transpose(1, 2), norm=self.mlp_norm.weight, eps=self.mlp_norm.eps)
+        else:
+            inner = gated(*torch.matmul(self.mlp_norm(x), self.gate_up))  # one product, so that both lie in a row
+        return added(x, inner, self.down)
 
 
-# What lies between one attention and the next. A residual stream x (B * n, H) is added to in place by the product that
-# ends a block, which saves a kernel; compiled, the sum goes into the norm behind it, and what is still to be added to x
-# is handed on as `more`.
+@compilable(hidden=(0, 1), tokens=(0, 1))
+def head_inputs(head: FusedHead, hidden: Tensor, tokens: Tensor) -> Tensor:
+    """What the head's layer reads, (B * n, 2H): the tokens' embeddings and the hidden states (B, n, H), each normed."""
+    embedded = head.layer.input_norm(rows_of(head.head.embedding, tokens))
+    return torch.cat((embedded, head.hidden_norm(hidden)), dim=-1).flatten(0, 1)
 
 
-@compilable(x=(0,), more=(0,), tables=(1, 2), kv=(1, 2), rows=(0,), slots=(0, 1))
-def enter(
-    layer: _Layer, x: Tensor, more: Tensor | None, tables: Tensor, kv: Tensor, rows: Tensor, slots: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The layer's input and its folded queries; keys and values are stored."""
-    if more is not None:
-        x = x + more
-    return x, layer.project(layer.input_norm(x), tables, kv, rows, slots)
+@compilable(gate=(0,), up=(0,))
+def gated(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up, (T, mlp)."""
+    return F.silu(gate).mul_(up)
 
 
-@compilable(
-    hidden=(0, 1), tokens=(0, 1), positions=(0, 1), tables=(0,), kv=(1, 2), rows=(0,), slots=(0, 1)
-)  # fmt: skip
-def enter_head(
-    head: FusedHead,
-    hidden: Tensor,
-    tokens: Tensor,
-    positions: Tensor,
-    tables: Tensor,
-    kv: Tensor,
-    rows: Tensor,
-    slots: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """enter() of an EAGLE-3 head, which reads the tokens' embeddings beside its hidden states (B, n, H); tables of all
-    positions."""
-    embedded = rows_of(head.head.embedding, tokens)
-    joined = torch.cat((head.layer.input_norm(embedded), head.hidden_norm(hidden)), dim=-1)
-    rotary = head.layer.by_head(rows_of(tables, positions).unflatten(-1, (2, -1)).movedim(-2, 0))
-    query = head.layer.project(joined.flatten(0, 1), rotary, kv, rows, slots)
-    x = hidden.flatten(0, 1)
-    return x if torch.compiler.is_compiling() else x.clone(), query
+def product(x: Tensor, weight: Tensor, *, norm: _Norm | None = None, bias: Tensor | None = None) -> Tensor:
+    """x (T, in), normed where a norm is given, through a linear layer of weight (out, in)."""
+    if not single(x):
+        return F.linear(x if norm is None else norm(x), weight, bias)
+    if norm is None:
+        return kernels().product(x, weight, added=bias)
+    return kernels().product(x, weight, norm=norm.weight, eps=norm.eps, added=bias)
 
 
-@compilable(x=(0,), out=(0, 1))
-def leave(layer: _Layer, x: Tensor, out: Tensor) -> tuple[Tensor, Tensor | None]:
-    """x with the attention's outputs (B, n, kv_heads, groups, d) and the MLP; what of it is still to be added."""
-    out = out.flatten(2).flatten(0, 1)
-    if not torch.compiler.is_compiling():
-        x.addmm_(out, layer.out.t())
-        gate, up = torch.matmul(layer.mlp_norm(x), layer.gate_up)  # one product, so that both halves lie in a row
-        return x.addmm_(F.silu(gate).mul_(up), layer.down.t()), None
-    x = x + product(out, layer.out)
-    normed = layer.mlp_norm(x)
-    if len(x) == 1:
-        gate, up = (product(normed, weight.t()) for weight in layer.gate_up)
-    else:
-        gate, up = torch.matmul(normed, layer.gate_up)
-    return x, product(F.silu(gate) * up, layer.down)
+def added(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """x (T, H) plus y (T, in) through a linear layer of weight (H, in); x is changed, unless it is a single token."""
+    return kernels().product(y, weight, added=x) if single(x) else x.addmm_(y, weight.t())
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x (T, in) through a linear layer of weight (out, in). Compiled, that of one row is a sum that takes in what comes
-    before and after it, and reads the weight as fast as the memory gives it; a library's kernel does not."""
-    if torch.compiler.is_compiling() and len(x) == 1:
-        out = (x * weight).sum(dim=-1).unsqueeze(0)
-        return out if bias is None else out + bias
-    return F.linear(x, weight, bias)
+def single(x: Tensor) -> bool:
+    """Whether x (T, ...) is of one token and compiled, so that there is a faster product than the library's."""
+    return compiled() and len(x) == 1
+
+
+def kernels() -> Any:
+    """The module of Triton kernels; where Triton is missing nothing asks for it."""
+    from eagle_repro.engine import kernels
+
+    return kernels
 
 
 def rows_of(table: Tensor, ids: Tensor) -> Tensor:
     """Rows (B, n, W) of a table (N, W) by ids (B, n). A gather: an embedding's kernel takes four times as long."""
     return table.gather(0, ids.reshape(-1, 1).expand(-1, table.shape[1])).view(*ids.shape, -1)
+
+
+def at_positions(tables: Tensor, positions: Tensor) -> Tensor:
+    """Rotary tables (2, B, n, d) of positions (B, n) from those of all positions (N, 2 * d)."""
+    return rows_of(tables, positions).unflatten(-1, (2, -1)).movedim(-2, 0)
 
 
 def signed(sin: Tensor) -> Tensor:

@@ -135,7 +135,7 @@ class Eagle3Head(nn.Module):
     def cache(self, batch: int, slots: int) -> SlotCache:
         like = self.fc.weight
         if self.fused is not None:
-            self.fused.reach(slots)
+            self.fused.rotary.reach(slots, like.device)
         return SlotCache(1, batch, slots, self.config.kv_heads, self.config.head_dim, like.dtype, like.device)
 
     def fuse(self, features: Tensor) -> Tensor:
@@ -162,7 +162,11 @@ class Eagle3Head(nn.Module):
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """Log-probabilities (..., D) float32 over the draft vocabulary from pre-norm hidden states (..., H)."""
-        return self.lm_head(self.norm(hidden)).log_softmax(dim=-1, dtype=torch.float32)
+        return self.logits(hidden).log_softmax(dim=-1, dtype=torch.float32)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits (..., D) over the draft vocabulary from pre-norm hidden states (..., H)."""
+        return self.lm_head(self.norm(hidden))
 
     def to_target(self, draft_ids: Tensor) -> Tensor:
         """Target ids of draft ids, any shape."""

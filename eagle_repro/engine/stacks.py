@@ -2,8 +2,8 @@
 
 "eager" runs them operation by operation. "graph" captures them as CUDA graphs, once for each tree shape, length bucket
 and batch, and replays them: the host then starts one graph a cycle instead of a thousand kernels. It needs neither
-Triton nor a compiler. "compiled" captures the same functions, made into fewer kernels by torch.compile. Each launches
-the one cycle there is.
+Triton nor a compiler. "compiled" captures the same cycle, whose small operations have become fewer kernels: by
+torch.compile, and by kernels of our own where it does not find a fast form. Each launches the one cycle there is.
 """
 
 from __future__ import annotations
@@ -269,8 +269,8 @@ class Graph(Eager):
 
 
 class Compiled(Graph):
-    """Captured phases whose small operations torch.compile has joined. Prompts are read as the other stacks read them:
-    they come in all lengths, and a long pass gains little."""
+    """Captured phases of fewer kernels, see compiled.py. Prompts are read as the other stacks read them: they come in
+    all lengths, and a long pass gains little."""
 
     def inside(self, work: Callable[[], T]) -> Callable[[], T]:
         def compiled() -> T:

@@ -68,6 +68,8 @@ class Target:
     def cache(self, batch: int, slots: int) -> SlotCache:
         if set(self.places) != {self.device}:
             return SplitCache(self.places, batch, slots, self.kv_heads, self.head_dim, self.dtype)
+        if self.fused is not None:
+            self.fused.rotary.reach(slots, self.device)
         return SlotCache(self.layers, batch, slots, self.kv_heads, self.head_dim, self.dtype, self.device)
 
     def forward(

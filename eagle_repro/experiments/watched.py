@@ -76,7 +76,10 @@ class Watched:
         return event
 
     def _reserved(self) -> int:
-        return torch.cuda.memory_reserved(self.device) if self.device.type == "cuda" else 0
+        if self.device.type != "cuda":
+            return 0
+        torch.cuda.empty_cache()  # a capture begins so, and what was merely kept by the allocator would count as less
+        return torch.cuda.memory_reserved(self.device)
 
 
 def watch(pair: Pair, shape: TreeShape | None, batches: Sequence[Rows], tokens: int, cycles: int) -> tuple[Row, Row]:

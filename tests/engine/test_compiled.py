@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from eagle_repro.engine import compiled, fused
-from eagle_repro.engine.attention import folded_attention
+from eagle_repro.engine import compiled
 from eagle_repro.engine.compiled import Compilable, compilable, compiling
 from eagle_repro.engine.cycle import best_children, next_frontier
 from eagle_repro.engine.devices import resolve_stack
@@ -96,23 +95,20 @@ def test_compiled_layers_give_what_plain_ones_give(architecture: str, count: int
     assert target.fused is not None
     layer, span = target.fused.layers[1], 64
     torch.manual_seed(0)
-    x, more = torch.randn(2, count, 32)
+    x = torch.randn(count, 32)
     positions = torch.arange(9, 9 + count).unsqueeze(0)
-    cos, sin = target.fused.rotary(x.unsqueeze(0), positions)
-    tables = list(zip(range(2), target.fused._tables(torch.stack((cos, fused.signed(sin)))), strict=False))[1][1]
     mask = torch.zeros(1, 1, count, span)
 
-    def passed(whole: bool) -> list[torch.Tensor]:
+    def passed() -> list[torch.Tensor]:
+        assert target.fused is not None
         cache = target.cache(1, 128).at(positions, span)
-        stream, query = fused.enter(layer, x.clone(), more.clone(), tables, cache.kv[1], cache.rows, cache.slots)
-        read = folded_attention(query, *cache.read(1), mask, layer.scale)
-        stream, rest = fused.leave(layer, stream, read)
-        assert (rest is not None) is whole, "compiled, the last sum is left to what comes next"
-        return [query, stream if rest is None else stream + rest, cache.kv[1]]
+        tables = list(zip(range(2), target.fused._tables(positions), strict=False))[1][1]
+        query = layer.enter(x.clone(), layer.input_norm, tables, positions, cache, 1)
+        return [query, layer.leave(x.clone(), layer.attend(query, layer.folded(mask), cache, 1)), cache.kv]
 
-    expected = passed(False)
+    expected = passed()
     with compiling():
-        found = passed(True)
+        found = passed()
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 

@@ -79,12 +79,12 @@ def test_rotary_tables_grow_and_the_old_ones_stay_where_captured_graphs_read_the
     head = deepcopy(random_head(random_target(), 32)).use_fused()
     assert head.fused is not None
     head.cache(1, 64)
-    first = head.fused.tables
+    first = head.fused.rotary.tables
     head.cache(1, 300)
     head.cache(1, 10)
-    assert len(first) == 64 and len(head.fused.tables) == 300
-    assert any(kept is first for kept in head.fused.all_tables)
-    torch.testing.assert_close(head.fused.tables[:64], first)
+    assert len(first) == 64 and len(head.fused.rotary.tables) == 300
+    assert any(kept is first for kept in head.fused.rotary.all_tables)
+    torch.testing.assert_close(head.fused.rotary.tables[:64], first)
 
 
 @torch.inference_mode()
