@@ -8,8 +8,9 @@ little more than finding that out.
 A text has some dozens of cycles, too few to learn every chance by itself. So each is guessed from its neighbours, and
 the guess counts like many observations: from the level above, for heads trained on their own outputs lose little from
 level to level, and from the next smaller tree, which misses somewhat more. How much more is learnt from the cycles too.
-The numbers below were set by simulation: constant and changing rates, and recordings of smollm2-135m on six question
-sets, with the costs of a captured and of an eager stack on an H200 and of two CPU cores (test_adaptive_simulated.py).
+The numbers below were set by simulation: of constant and changing rates (tests/engine/test_adaptive_simulated.py holds
+those), and of recordings of smollm2-135m on six question sets, at the costs of a captured and of an eager stack on an
+H200 and of two CPU cores.
 """
 
 from __future__ import annotations
