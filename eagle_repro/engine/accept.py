@@ -56,18 +56,36 @@ class Sampling:
 class Accepted:
     """What one cycle decided, m = drafted levels + 1.
 
-    count (B,): drafted tokens accepted. path (B, m): node at each depth of the accepted path, node 0 past its end.
-    emitted (B, m): the count accepted tokens and then the target's own next token; the rest is padding.
-    finite (B,) bool: every choice was made from finite logits.
-    told (B, 2m + 1): all that the host reads of a cycle, in one tensor: finite, count, emitted, and of each node of
-    path behind the root how many drafted nodes score higher.
+    told (B, 2m + 1): all that the host reads of a cycle, in one tensor; its columns have names below. path (B, m): node
+    at each depth of the accepted path, node 0 past its end.
     """
 
-    count: Tensor
-    path: Tensor
-    emitted: Tensor
-    finite: Tensor
     told: Tensor
+    path: Tensor
+
+    @classmethod
+    def of(cls, finite: Tensor, count: Tensor, emitted: Tensor, ranks: Tensor, path: Tensor) -> Accepted:
+        return cls(torch.cat((finite.unsqueeze(1), count.unsqueeze(1), emitted, ranks), dim=1), path)
+
+    @property
+    def finite(self) -> Tensor:
+        """(B,) bool: every choice was made from finite logits."""
+        return self.told[:, 0].bool()
+
+    @property
+    def count(self) -> Tensor:
+        """(B,): drafted tokens accepted."""
+        return self.told[:, 1]
+
+    @property
+    def emitted(self) -> Tensor:
+        """(B, m): the count accepted tokens and then the target's own next token; the rest is padding."""
+        return self.told[:, 2 : 2 + self.path.shape[1]]
+
+    @property
+    def ranks(self) -> Tensor:
+        """(B, m - 1): of each node of path behind the root, how many drafted nodes score higher."""
+        return self.told[:, 2 + self.path.shape[1] :]
 
 
 def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -129,6 +147,5 @@ def accept(tree: DraftTree, choices: Tensor, finite: Tensor, levels: int) -> Acc
     on_path = tree.ancestors.gather(1, deepest.unsqueeze(-1).expand(-1, 1, nodes))  # (B, 1, n)
     level = torch.arange(levels + 1, device=choices.device).unsqueeze(-1)
     path = (on_path & (tree.depths.unsqueeze(1) == level)).long().argmax(dim=-1)  # (B, m)
-    count, emitted = tree.depths.gather(1, deepest), choices.gather(1, path)
-    told = torch.cat((finite.unsqueeze(1), count, emitted, score_ranks(tree, path[:, 1:])), dim=1)
-    return Accepted(count.squeeze(1), path, emitted, finite, told)
+    count, emitted = tree.depths.gather(1, deepest).squeeze(1), choices.gather(1, path)
+    return Accepted.of(finite, count, emitted, score_ranks(tree, path[:, 1:]), path)

@@ -33,7 +33,8 @@ def head_bonus(tree: DraftTree, logits: Tensor, sampling: Sampling, noise: Tenso
     drafted = _first_child(tree, _children(tree), otherwise=choose(logits, sampling, noise))  # (B, n)
     count = right.count.unsqueeze(1)
     bonus = drafted.gather(1, right.path.gather(1, count))
-    return replace(right, emitted=right.emitted.scatter(1, count, bonus))
+    emitted = right.emitted.scatter(1, count, bonus)
+    return Accepted.of(right.finite, right.count, emitted, right.ranks, right.path)
 
 
 def no_temperature(tree: DraftTree, logits: Tensor, sampling: Sampling, noise: Tensor | None, levels: int) -> Accepted:

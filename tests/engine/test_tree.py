@@ -189,11 +189,8 @@ def test_a_trees_logits_are_those_of_its_paths_and_a_committed_path_is_plain_tex
     paths = [ancestors_of(first.parents[row].tolist(), node) for row, node in enumerate(nodes)]
     padded = torch.tensor([path + [0] * (levels + 1 - len(path)) for path in paths])
     emitted = first.tokens.gather(1, padded)
-    commit(
-        state,
-        features,
-        Accepted(torch.tensor([len(path) - 1 for path in paths]), padded, emitted, emitted > 0, emitted),
-    )
+    count = torch.tensor([len(path) - 1 for path in paths])
+    commit(state, features, Accepted.of(count >= 0, count, emitted, padded[:, 1:], padded))
     texts = [
         text + [int(first.tokens[row, i]) for i in path]
         for row, (text, path) in enumerate(zip(texts, paths, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -89,7 +90,7 @@ def test_the_first_token_is_drawn_through_the_forward_that_the_pair_decodes_with
         hidden = torch.zeros(*tokens.shape, fused.hidden_size)
         return hidden, torch.zeros(*tokens.shape, 3 * fused.hidden_size)
 
-    fused.fused = forward
+    fused.fused = Mock(side_effect=forward)
     first = first_probabilities(replace(trained, target=fused), PROMPT, method, WARM)
     assert passes == [len(PROMPT)] and torch.allclose(first, torch.full_like(first, 1 / len(first)))
 
