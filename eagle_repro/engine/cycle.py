@@ -243,27 +243,24 @@ def commit(state: State, features: Tensor | None, accepted: Accepted, *, caught_
     caught_up: the head has seen what was pending, as drafting makes it; else the features of this one token wait behind
     the others, and there must be room for them.
     """
-    committed = accepted.count + 1  # the root and the accepted tokens
+    advance = (accepted.count + 1) * state.active  # the root and the accepted tokens
     if features is not None:
-        rows = torch.arange(accepted.path.shape[1], device=state.length.device)
-        length = state.length.unsqueeze(1)
+        # Rows that have ended write too: nobody reads theirs, and asking which they are takes longer.
         if caught_up:
-            state.target_cache.move(length + accepted.path, length + rows)
+            levels = torch.arange(accepted.path.shape[1], device=state.length.device)
+            length = state.length.unsqueeze(1)
+            state.target_cache.move(length + accepted.path, length + levels)
             state.pending.mul_(~state.active)
-        # A state may have room for deeper trees than this one.
-        places = state.pending.unsqueeze(1) + rows if not caught_up else rows.expand_as(accepted.path)
-        _put(state.features, places, pick_rows(features, accepted.path), state.active)
-        _put(state.followers.unsqueeze(-1), places, accepted.emitted.unsqueeze(-1), state.active)
-        state.pending.add_(committed * state.active)
+            state.features[:, : len(levels)] = pick_rows(features, accepted.path)
+            state.followers[:, : len(levels)] = accepted.emitted
+        else:
+            place = state.pending.clamp(max=state.features.shape[1] - 1).unsqueeze(1)
+            state.features.scatter_(1, place.unsqueeze(-1).expand_as(features), features)
+            state.followers.scatter_(1, place, accepted.emitted)
+        state.pending.add_(advance)
     following = accepted.emitted.gather(1, accepted.count.unsqueeze(1)).squeeze(1)
     state.root.copy_(torch.where(state.active, following, state.root))
-    state.length.add_(committed * state.active)
-
-
-def _put(buffer: Tensor, places: Tensor, values: Tensor, active: Tensor) -> None:
-    """Write values (B, m, W) to places (B, m) of the active rows of a buffer (B, M, W)."""
-    index = places.clamp(max=buffer.shape[1] - 1).unsqueeze(-1).expand(-1, -1, buffer.shape[2])
-    buffer.scatter_(1, index, torch.where(active.view(-1, 1, 1), values, buffer.gather(1, index)))
+    state.length.add_(advance)
 
 
 def causal(tokens: int, device: torch.device) -> Tensor:

@@ -48,16 +48,14 @@ class FusedDecoder:
         batch, count = tokens.shape
         mask = self.layers[0].folded(mask)
         x = rows_of(self.embedding, tokens).flatten(0, 1)  # (B * n, H)
-        tapped = {}
+        tapped = x.new_empty(len(x), len(taps), x.shape[1])
         for number, (layer, tables) in enumerate(zip(self.layers, self._tables(positions), strict=False)):
-            if number in taps:
-                tapped[number] = x.clone()
+            for place, tap in enumerate(taps):
+                if tap == number:
+                    tapped[:, place] = x
             query = layer.enter(x, layer.input_norm, tables, positions, cache, number)
             x = layer.leave(x, layer.attend(query, mask, cache, number))
-        hidden = self.norm(x).view(batch, count, -1)
-        if not taps:
-            return hidden, None
-        return hidden, torch.cat([tapped[number] for number in taps], dim=-1).view(batch, count, -1)
+        return self.norm(x).view(batch, count, -1), tapped.view(batch, count, -1) if taps else None
 
     def _angles(self, rotary: Any, positions: Tensor) -> Tensor:
         cos, sin = rotary(self.embedding, positions)  # which only tells it dtype and device

@@ -22,6 +22,10 @@ from eagle_repro.engine.stacks import BUCKET, Batch, Eager, no_mark, read_span
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
+#: Plain steps that may go by before the head has to catch up: on a GPU a pass of so many tokens takes no longer than
+#: one of a few, and comes more rarely.
+WAITING = 32
+
 __all__ = ["Cycle", "Generation", "NonFiniteLogits", "Request", "run", "run_batch"]
 
 
@@ -65,6 +69,8 @@ def _write(
     longest = max(len(each.prompt) + each.budget for each in requests)
     slots = max((shape.slots for shape in request.shapes), default=2)
     rows = max((shape.levels + 1 for shape in request.shapes), default=1)
+    if request.method == "adaptive" and target.device.type == "cuda":
+        rows = max(rows, WAITING)
 
     def now() -> float:
         """The clock, stopped while the stack makes something ready."""

@@ -20,7 +20,6 @@ from eagle_repro.experiments.rows import Item, Row, Way, tree_key, write_text
 from eagle_repro.measure.timing import measure
 
 WARM_UP_CYCLES = 2
-CAPTURED = 4  # times as many cycles are timed where they are replayed: short as they are, a text's ends weigh more
 
 
 def cost_rows(
@@ -30,15 +29,19 @@ def cost_rows(
     *,
     cycles: int,
     rounds: int,
+    tokens: int | None = None,
     has: Callable[[str], bool] = lambda key: False,
 ) -> Iterator[tuple[str, Row]]:
-    """Key and row of each measured cost, `cycles` cycles (or plain steps) of a shape in all, in `rounds` turns; more on
-    a stack that replays them.
+    """Key and row of each measured cost, `cycles` cycles (or plain steps) of a shape in all, in `rounds` turns.
+
+    tokens: of the texts in which cycles are timed where they are replayed, and so short that a text's ends and the
+    length of what is read show; there are then more of them. Elsewhere a text is as long as it takes.
 
     The order of shapes is reversed from turn to turn, so that a card that slows down bends no curve; questions
     alternate. What `has` knows is left out. Raises RuntimeError on a stack whose phases cannot be told apart.
     """
-    each = math.ceil(cycles / rounds) * (1 if pair.stack == "eager" else CAPTURED)
+    each = math.ceil(cycles / rounds)
+    whole = tokens if pair.stack != "eager" else None
     steps: list[TreeShape | None] = [None, *shapes]
     warm: set[TreeShape | None] = set()
     for turn in range(rounds):
@@ -48,9 +51,10 @@ def cost_rows(
                 continue
             chosen = [items[(turn + place + n) % len(items)] for n in range(len(items))]
             if shape not in warm:
-                _timed(pair, chosen, shape, WARM_UP_CYCLES)
+                _timed(pair, chosen, shape, WARM_UP_CYCLES, None)
                 warm.add(shape)
-            found = {f"cost/{row['phase']}/{_label(shape)}/{turn}": row for row in _timed(pair, chosen, shape, each)}
+            costs = _timed(pair, chosen, shape, each, whole)
+            found = {f"cost/{row['phase']}/{_label(shape)}/{turn}": row for row in costs}
             yield from ((key, row | {"repeat": turn}) for key, row in found.items() if not has(key))
 
 
@@ -69,8 +73,11 @@ def _label(shape: TreeShape | None) -> str:
     return "1" if shape is None else tree_key(shape)
 
 
-def _timed(pair: Pair, items: Sequence[Item], shape: TreeShape | None, cycles: int) -> Iterator[Row]:
-    """The costs of at least `cycles` cycles of a shape, from the first question on; means, for means add up."""
+def _timed(
+    pair: Pair, items: Sequence[Item], shape: TreeShape | None, cycles: int, tokens: int | None
+) -> Iterator[Row]:
+    """The costs of at least `cycles` cycles of a shape, from the first question on; means, for means add up. tokens: of
+    a text, None for as many as make up the cycles."""
     done: list[Cycle] = []
     seconds, whole, place = 0.0, 0.0, 0
     apart = shape is not None and pair.stack != "eager"
@@ -78,11 +85,11 @@ def _timed(pair: Pair, items: Sequence[Item], shape: TreeShape | None, cycles: i
     while len(done) < cycles:
         left = cycles - len(done)
         # Two tokens a cycle are a guess; too few is made up for by the next question. A plain cycle gives just one.
-        tokens = 1 + (left if shape is None else 2 * left)
+        count = tokens or 1 + (left if shape is None else 2 * left)
         item = items[place % len(items)]
-        text = write_text(pair, way, item, tokens, instrument=shape is not None)
+        text = write_text(pair, way, item, count, instrument=shape is not None)
         done, seconds, place = done + text.cycles, seconds + text.decode_s, place + 1
-        whole += (write_text(pair, way, item, tokens) if apart else text).decode_s
+        whole += (write_text(pair, way, item, count) if apart else text).decode_s
     count, part = len(done), whole / seconds
     common = {"what": "cost", "cycles": count, "context": sum(cycle.context for cycle in done) / count}
     common |= {"nodes": None, "depth": None, "top_k": None}

@@ -131,15 +131,19 @@ def cost_shapes(protocol: Protocol, draft_vocabulary: int) -> list[TreeShape]:
     """Shapes whose cycles are timed: every depth with every width, the node counts dealt out among them.
 
     What drafting costs does not depend on the nodes, nor verifying on depth and width, so that one cycle is a point of
-    all curves. Shapes of small capacity get the small counts.
+    all curves. Shapes of small capacity get the small counts. Nothing is picked beyond the recorded widths, and wide
+    drafts take so long that they blur what is verified after them: there the default tree's nodes will do.
     """
     points = POINTS[protocol.profile]
     depths = {*points.cost_depths, depth_of(protocol)}
     widths = {*(k for k in points.cost_widths if k <= draft_vocabulary), *widths_of(protocol)}
+    most = max(widths_of(protocol))
     pairs = sorted(((d, k) for d in depths for k in widths), key=lambda pair: (node_capacity(*pair), pair))
+    near, wide = [pair for pair in pairs if pair[1] <= most], [pair for pair in pairs if pair[1] > most]
     nodes = sorted({*points.cost_nodes, protocol.total_tokens})
-    dealt = [nodes[place * len(nodes) // len(pairs)] for place in range(len(pairs) - 1)] + nodes[-1:]
-    return [TreeShape.clipped(count, *pair)[0] for count, pair in zip(dealt, pairs, strict=True)]
+    dealt = [nodes[place * len(nodes) // len(near)] for place in range(len(near) - 1)] + nodes[-1:]
+    dealt += [protocol.total_tokens] * len(wide)
+    return [TreeShape.clipped(count, *pair)[0] for count, pair in zip(dealt, near + wide, strict=True)]
 
 
 def grid(protocol: Protocol) -> list[Shape]:

@@ -109,7 +109,8 @@ def _record(writer: RecordWriter, pair: Pair, protocol: Protocol, items: Sequenc
 def _time_phases(writer: RecordWriter, pair: Pair, protocol: Protocol, items: Sequence[Item]) -> Iterator[None]:
     points = POINTS[protocol.profile]
     shapes = cost_shapes(protocol, pair.head.config.draft_vocabulary)
-    for key, row in cost_rows(pair, items, shapes, cycles=points.cycles, rounds=points.rounds, has=writer.has):
+    amount = {"cycles": points.cycles, "rounds": points.rounds, "tokens": protocol.new_tokens}
+    for key, row in cost_rows(pair, items, shapes, **amount, has=writer.has):
         writer.write(key, row)
         yield
 

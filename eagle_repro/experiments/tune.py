@@ -32,7 +32,7 @@ def tune(pair: Pair, protocol: Protocol, progress: Progress = silent) -> Tuning:
     for item in progress(items, "recordings", len(items)):
         rows += [row for _, row in recording_rows(pair, item, protocol, widths_of(protocol))]
     shapes = cost_shapes(protocol, pair.head.config.draft_vocabulary)
-    costs = cost_rows(pair, items, shapes, cycles=points.cycles, rounds=points.rounds)
+    costs = cost_rows(pair, items, shapes, cycles=points.cycles, rounds=points.rounds, tokens=protocol.new_tokens)
     total = (3 * len(shapes) + 1) * points.rounds
     rows += [row for _, row in progress(costs, "costs", total)]
     recordings = [each for of_question in read_recordings(rows).values() for each in of_question]

@@ -5,7 +5,7 @@ Questions come in groups: all in-domain sets together under the name IN_DOMAIN, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,8 +200,10 @@ def adaptive(record: Record) -> pd.DataFrame:
     Columns: set, domain, questions, tau (a plain step is a cycle of one token), speedup, speedup_low, speedup_high
     (against plain); total_tokens, depth, top_k (of the fixed shape with the least seconds in all), shapes (among so
     many), best, best_low, best_high (its speedup); share, share_low, share_high (its seconds over adaptive's, which is
-    adaptive's speed as a share of its); identical (all texts are plain decoding's). No rows for a record that holds no
-    such runs.
+    adaptive's speed as a share of its); identical (all texts are plain decoding's). alike: questions on which adaptive
+    wrote plain decoding's text; alike_share, alike_share_low, alike_share_high: the same share on these, among the
+    shapes that wrote it there too (in half precision a near-tie leads to another text, and another text has another
+    tau). No rows for a record that holds no such runs.
 
     Beware: the best shape is chosen by the very times that it is then judged by, so that the luckiest of many looks
     better than it is. The share is too low by that, the more so the more shapes and the fewer repeats there are, and
@@ -223,9 +225,23 @@ def adaptive(record: Record) -> pd.DataFrame:
         row |= {"tau": value_of(summarise_tau(counts).step_weighted), "shapes": len(gains)}
         row |= columns("speedup", against.headline) | dict(zip(SHAPE, shape, strict=True))
         row |= columns("best", best.headline if best else None) | columns("share", gains[shape].headline)
-        row["identical"] = bool(ours["same_as_plain"].all())
+        row |= {"identical": bool(ours["same_as_plain"].all())} | _alike(ours, fixed)
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _alike(ours: pd.DataFrame, fixed: Mapping[Shape, pd.DataFrame]) -> Row:
+    """The columns alike and alike_share of adaptive()."""
+    own = _as_plain(ours)
+    count = own["question"].nunique()
+    found = [paired_speedup(_as_plain(runs), own) for runs in fixed.values()]
+    shares = [each.headline for each in found if each and len(each.by_question) == count]
+    return {"alike": count} | columns("alike_share", min(shares, key=lambda share: share.value, default=None))
+
+
+def _as_plain(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs on questions of which every text is plain decoding's."""
+    return runs[runs.groupby("question")["same_as_plain"].transform("all")] if len(runs) else runs
 
 
 def costs(record: Record) -> pd.DataFrame:

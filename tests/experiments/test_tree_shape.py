@@ -184,7 +184,6 @@ def test_where_a_cycle_is_launched_whole_the_phases_add_up_to_whole_cycles(
         return replace(text, cycles=twice, decode_s=2 * text.decode_s)
 
     monkeypatch.setattr(cycle_costs, "write_text", slow_apart)
-    monkeypatch.setattr(cycle_costs, "CAPTURED", 1)
     pair, items = replace(trained, stack="graph"), [Item("chat", "0", [322, 27, 302])]
     rows = dict(cost_rows(pair, items, [TreeShape(9, 1, 3)], cycles=3, rounds=1))
     parts = [rows[f"cost/{phase}/9-1-3/0"]["seconds"] for phase in ("draft", "verify", "rest")]

@@ -124,6 +124,30 @@ def test_adaptive_is_beside_the_shape_with_the_fewest_seconds_on_the_set(
     assert row["share_low"] <= row["share"] <= row["share_high"] and row["questions"] == 2
 
 
+def test_adaptive_is_compared_on_equal_texts_too(rows: tuple[list[dict[str, Any]], Any]) -> None:
+    """The best shape wrote another text on one question, and adaptive itself on another."""
+    everything = [dict(row) for row in rows[0]]
+    best = adaptive(record_of(everything, rows[1])).set_index("set").loc["russian"]
+    assert best["alike"] == best["questions"] == 2 and best["alike_share"] == best["share"]
+    runs = [row for row in everything if row["what"] == "shape" and row["set"] == "russian"]
+    sizes = tuple(best[["total_tokens", "depth", "top_k"]])
+    first = runs[0]["question"]
+
+    def frame_with(different: list[dict[str, Any]]) -> pd.Series[Any]:
+        for row in runs:
+            row["same_as_plain"] = not any(row is each for each in different)
+        return adaptive(record_of(everything, rows[1])).set_index("set").loc["russian"]
+
+    of_best = [row for row in runs if (row["total_tokens"], row["depth"], row["top_k"]) == sizes]
+    other = frame_with([row for row in of_best if row["question"] == first][:1])
+    assert other["alike"] == 2 and other["alike_share"] > other["share"] == best["share"], "that shape is out"
+    ours = [row for row in runs if row["method"] == "adaptive" and row["question"] == first]
+    left = frame_with(ours[:1])
+    assert left["alike"] == 1 and not left["identical"] and left["alike_share"] != left["share"]
+    none = frame_with([row for row in runs if row["method"] == "adaptive"])
+    assert none["alike"] == 0 and pd.isna(none["alike_share"])
+
+
 @pytest.mark.parametrize("profile", ["smoke", "quick"])
 def test_no_summary_takes_adaptive_for_a_shape_or_misses_it(profile: str) -> None:
     everything, protocol = made_up_rows(profile)
