@@ -51,11 +51,8 @@ class Compilable(Generic[P, R]):
                 torch._dynamo.maybe_mark_dynamic(given[place], sizes)
         try:
             return self.form(*given, **kwargs)
-        except TorchDynamoException as error:  # whatever goes wrong while torch makes code, in many lines
-            reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
-            raise RuntimeError(
-                f'torch.compile cannot make code of {self.plain.__name__} here ({reason}): use stack="graph"'
-            ) from error
+        except TorchDynamoException as error:  # whatever goes wrong while torch makes code
+            raise cannot("torch.compile", self.plain.__name__, error) from error
 
     @cached_property
     def form(self) -> Callable[P, R]:
@@ -67,6 +64,12 @@ class Compilable(Generic[P, R]):
 def compilable(**axes: tuple[int, ...]) -> Callable[[Callable[P, R]], Compilable[P, R]]:
     """Mark a function; it is called with these arguments by position."""
     return lambda plain: Compilable(plain, axes)
+
+
+def cannot(compiler: str, name: str, error: Exception) -> RuntimeError:
+    """What to raise where a compiler fails: its many lines in one."""
+    reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+    return RuntimeError(f'{compiler} cannot make code of {name} here ({reason}): use stack="graph"')
 
 
 def regular(x: Tensor) -> Tensor:

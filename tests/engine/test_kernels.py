@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from eagle_repro.engine.attention import SlotCache, fold, fold_mask, folded_attention
 
 pytest.importorskip("triton")
+from triton.runtime.errors import OutOfResources  # noqa: E402 - Triton may be missing
+
 kernels = importlib.import_module("eagle_repro.engine.kernels")
 attention = importlib.import_module("eagle_repro.engine.kernels.attention")
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -171,3 +173,16 @@ def test_a_token_that_is_certain_has_a_log_probability_of_zero_and_none_is_above
     logits[..., 2999] = 60.0
     tokens, logprobs = kernels.likeliest(logits, torch.arange(3000, device=device), 2)
     assert tokens.flatten().tolist() == [2999, 0] and logprobs.flatten().tolist() == [0.0, -110.0]
+
+
+def test_what_triton_lacks_is_one_line_that_names_another_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise OutOfResources(300_000, 101_376, "shared memory")
+
+    search = importlib.import_module("eagle_repro.engine.kernels.search")
+    monkeypatch.setattr(search, "_best_of_part", {(1, 1): short})
+    with pytest.raises(
+        RuntimeError, match=r'Triton cannot make code of likeliest here \(.*\): use stack="graph"$'
+    ) as told:
+        kernels.likeliest(torch.zeros(1, 20), torch.arange(20), 2)
+    assert "\n" not in str(told.value) and "shared memory" in str(told.value)
