@@ -12,10 +12,11 @@ import hashlib
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from eagle_repro.engine.tree import DraftTree, score_ranks
+from eagle_repro.engine.tree import DraftTree
 
 GREEDY_BELOW = 1e-5
 """Temperatures up to this one are greedy, in every loop."""
@@ -56,16 +57,18 @@ class Sampling:
 class Accepted:
     """What one cycle decided, m = drafted levels + 1.
 
-    told (B, 2m + 1): all that the host reads of a cycle, in one tensor; its columns have names below. path (B, m): node
-    at each depth of the accepted path, node 0 past its end.
+    told (B, 2 + m + 2 * (n - 1)): all that the host reads of a cycle, in one tensor: finite, count and emitted, see
+    below; then of each drafted node its score, as the bits of a float32, and its depth, see `drafted`. path (B, m):
+    node at each depth of the accepted path, node 0 past its end.
     """
 
     told: Tensor
     path: Tensor
 
     @classmethod
-    def of(cls, finite: Tensor, count: Tensor, emitted: Tensor, ranks: Tensor, path: Tensor) -> Accepted:
-        return cls(torch.cat((finite.unsqueeze(1), count.unsqueeze(1), emitted, ranks), dim=1), path)
+    def of(cls, tree: DraftTree, path: Tensor, finite: Tensor, count: Tensor, emitted: Tensor) -> Accepted:
+        nodes = (tree.scores[:, 1:].view(torch.int32), tree.depths[:, 1:])
+        return cls(torch.cat((finite.unsqueeze(1), count.unsqueeze(1), emitted, *nodes), dim=1), path)
 
     @property
     def finite(self) -> Tensor:
@@ -82,10 +85,12 @@ class Accepted:
         """(B, m): the count accepted tokens and then the target's own next token; the rest is padding."""
         return self.told[:, 2 : 2 + self.path.shape[1]]
 
-    @property
-    def ranks(self) -> Tensor:
-        """(B, m - 1): of each node of path behind the root, how many drafted nodes score higher."""
-        return self.told[:, 2 + self.path.shape[1] :]
+
+def drafted(told: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """From Accepted.told (B, ...) of a tree of up to `levels` drafted levels, on the host: how many levels were
+    accepted (B,); scores, float32, and depths of the drafted nodes (B, n - 1)."""
+    scores, depths = np.split(told[:, 3 + levels :], 2, axis=1)
+    return told[:, 1], scores.astype(np.int32).view(np.float32), depths
 
 
 def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -148,4 +153,4 @@ def accept(tree: DraftTree, choices: Tensor, finite: Tensor, levels: int) -> Acc
     level = torch.arange(levels + 1, device=choices.device).unsqueeze(-1)
     path = (on_path & (tree.depths.unsqueeze(1) == level)).long().argmax(dim=-1)  # (B, m)
     count, emitted = tree.depths.gather(1, deepest).squeeze(1), choices.gather(1, path)
-    return Accepted.of(finite, count, emitted, score_ranks(tree, path[:, 1:]), path)
+    return Accepted.of(tree, path, finite, count, emitted)

@@ -1,23 +1,24 @@
 """Which tree the next cycle drafts, if any: the one that is expected to give most tokens a second.
 
-A cycle of a tree gives 1 + the sum over levels of the chance that the target agrees down to there. The chances are
-running estimates by level, one row of them for each size of tree, from what the cycles of this text have shown; what a
-cycle takes was measured beforehand. A plain step is a choice like any other, so that a head that is of no use costs
-little more than finding that out.
+A cycle of a tree gives 1 + the sum over levels of the chance that the target agrees down to there. What a cycle takes
+was measured beforehand, and a plain step is a choice like any other, so that a head that is of no use costs little more
+than finding that out.
 
-A text has some dozens of cycles, too few to learn every chance by itself. So each is guessed from its neighbours, and
-the guess counts like many observations: from the level above, for heads trained on their own outputs lose little from
-level to level, and from the next smaller tree, which misses somewhat more. How much more is learnt from the cycles too.
-The numbers below were set by simulation: of constant and changing rates (tests/engine/test_adaptive_simulated.py holds
-those), and of recordings of smollm2-135m on six question sets, at the costs of a captured and of an eager stack on an
-H200 and of two CPU cores.
+The chances are running estimates by level, one row of them for each size of tree. They come from what the head itself
+thinks of its tree: a node's score is its path's log-probability, so that the scores of a level add up to the head's own
+chance of getting there (what EAGLE-2, arXiv:2406.16858, prunes its trees by). That says something of every level in
+every cycle, where what was accepted says yes or no to a few; how far the head is to be believed is learnt from that.
+The numbers below were set by simulation: recordings of smollm2-135m on six question sets with the costs of a captured
+stack on an H200 and of two CPU cores, and made-up heads (test_adaptive_simulated.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise, takewhile
+from itertools import accumulate, pairwise
 from operator import mul
+
+import numpy as np
 
 from eagle_repro.engine.shape import TreeShape
 
@@ -27,53 +28,55 @@ CANDIDATES = (
     TreeShape(11, 0, 10), TreeShape(32, 1, 10), TreeShape(60, 2, 10), TreeShape(60, 3, 10), TreeShape(60, 5, 10),
     TreeShape(60, 7, 10),
 )  # fmt: skip
-FIRST_GUESS, FIRST_PRIOR = 0.7, 4.0  # of the first level of the smallest tree, and observations that it counts like
-PRIOR = 30.0  # observations that a guess from the neighbours counts like
-#: What a tree of n times the nodes still misses of what the smaller one misses, n ** -GROWTH; GROWTH_PRIOR like PRIOR.
-GROWTH, GROWTH_PRIOR = 0.15, 4.0
-MEMORY = 0.96  # what an observation still counts for a cycle later
+FIRST_GUESS, FIRST_PRIOR = 0.7, 0.5  # of the first level of the smallest tree; cycles that this counts like
+PRIOR = 3.0  # cycles that a guess from the neighbours counts like
+GROWTH = 0.1  # what a tree of n times the nodes still misses of what the smaller one misses: n ** -GROWTH of it
+MEMORY, IDLE = 0.9, 0.98  # what a cycle still counts for a cycle later, and for a plain step later
+TRUST = 3.0  # levels that the belief in the head's own chances counts like, before anything was accepted or not
 FIRST_PROBE, LAST_PROBE = 6, 96  # plain steps between two tries of a tree, doubled after each that fails
 WORTH = 0.98  # of a plain step's speed from which a tree is drafted: what it shows is worth as much
 
 
 class Levels:
-    """Agreements with the target by level, of trees of one size; old ones fade.
-
-    missed: cycles whose first level the next smaller tree would have missed, and still: those that this one did miss.
-    They are not forgotten, for what more nodes are worth changes less than a text does.
-    """
+    """The head's chances by level, of trees of one size; old ones fade."""
 
     def __init__(self, levels: int, growth: float = 1.0) -> None:
         """growth: nodes of such a tree over those of the next smaller."""
-        self.agreed, self.seen = [0.0] * levels, [0.0] * levels
-        self.missed, self.still = GROWTH_PRIOR, GROWTH_PRIOR * growth**-GROWTH
+        self.reached, self.tried = np.zeros(levels), np.zeros(levels)
+        self.missed = growth**-GROWTH
 
-    def fade(self) -> None:
-        """A cycle goes by."""
-        self.agreed, self.seen = ([MEMORY * count for count in column] for column in (self.agreed, self.seen))
+    def fade(self, memory: float) -> None:
+        """A cycle goes by: what was seen counts `memory` times as much."""
+        self.reached *= memory
+        self.tried *= memory
 
-    def observe(self, level: int, agreed: bool) -> None:
-        self.agreed[level] += agreed
-        self.seen[level] += 1
+    def observe(self, chances: np.ndarray) -> None:
+        """chances (rows, levels): of getting down to each level, never rising."""
+        above = np.concatenate((np.ones((len(chances), 1)), chances[:, :-1]), axis=1)
+        self.reached[: chances.shape[1]] += chances.sum(axis=0)
+        self.tried[: chances.shape[1]] += above.sum(axis=0)
 
     def rates(self, smaller: Sequence[float] | None) -> list[float]:
-        """The chance of each level once the one above is agreed with.
+        """The chance of each level once the one above is reached.
 
-        smaller: the rates of the next smaller trees. Where there are two guesses, from them and from the level above,
-        they count alike.
+        smaller: the rates of the next smaller trees. What was not seen is guessed from them and from the level above:
+        heads trained on their own outputs lose little from level to level.
         """
         rates: list[float] = []
-        for level, (agreed, seen) in enumerate(zip(self.agreed, self.seen, strict=True)):
+        for level, (reached, tried) in enumerate(zip(self.reached.tolist(), self.tried.tolist(), strict=True)):
             guesses = rates[-1:]
             if smaller is not None:
-                guesses.append(1 - (1 - smaller[level]) * self.still / self.missed)
+                guesses.append(1 - (1 - smaller[level]) * self.missed)
             guess, prior = (sum(guesses) / len(guesses), PRIOR) if guesses else (FIRST_GUESS, FIRST_PRIOR)
-            rates.append((agreed + prior * guess) / (seen + prior))
+            rates.append((reached + prior * guess) / (tried + prior))
         return rates
 
 
 class Chooser:
-    """Picks a candidate, None for a plain step, and learns from what its cycle gave."""
+    """Picks a candidate, None for a plain step, and learns from what its cycle gave.
+
+    said, kept: levels that were tried, each with the head's chance of it, and those that the target agreed with.
+    """
 
     def __init__(self, seconds: Mapping[TreeShape | None, float]) -> None:
         """seconds: what a cycle of each candidate takes, a plain step's among them."""
@@ -82,6 +85,7 @@ class Chooser:
         deepest = max(shape.levels for shape in self.shapes)
         sizes = sorted({shape.total_tokens for shape in self.shapes})
         self.levels = {size: Levels(deepest, size / less) for less, size in pairwise([sizes[0], *sizes])}
+        self.said = self.kept = TRUST
         self.plain_steps, self.patience = 0, FIRST_PROBE
 
     def pick(self) -> TreeShape | None:
@@ -95,6 +99,8 @@ class Chooser:
             self.plain_steps, self.patience = 0, min(2 * self.patience, LAST_PROBE)
             return best
         self.plain_steps += 1
+        for levels in self.levels.values():
+            levels.fade(IDLE)
         return None
 
     def speeds(self) -> dict[TreeShape, float]:
@@ -103,30 +109,26 @@ class Chooser:
         expected: dict[int, list[float]] = {}
         for size, levels in self.levels.items():
             rates = levels.rates(rates)
-            expected[size] = list(accumulate(accumulate(rates, mul), initial=1.0))  # by drafted levels
+            believed = [min(1.0, rate * self.kept / self.said) for rate in rates]
+            expected[size] = list(accumulate(accumulate(believed, mul), initial=1.0))  # by drafted levels
         return {shape: expected[shape.total_tokens][shape.levels] / self.seconds[shape] for shape in self.shapes}
 
-    def fade(self) -> None:
-        """A cycle of trees goes by, in however many rows. Plain steps show nothing and let nothing be forgotten."""
-        for levels in self.levels.values():
-            levels.fade()
-
-    def observe(self, shape: TreeShape, ranks: Sequence[int]) -> None:
-        """Learn from a cycle of `shape`. ranks: of each accepted node by level, how many of its tree score higher.
+    def observe(self, shape: TreeShape, counts: np.ndarray, scores: np.ndarray, depths: np.ndarray) -> None:
+        """Learn from a cycle of `shape`: counts (rows,) of accepted levels; scores, depths (rows, n - 1) of its nodes.
 
         A smaller tree would have kept the nodes of the highest scores alone, and so much is known of it; of a larger
         one nothing is.
         """
-        less: list[int] | None = None  # what the next smaller tree would have kept
+        order = np.argsort(-scores, axis=1, kind="stable")
+        chance = np.exp(np.take_along_axis(scores, order, axis=1).astype(float))
+        of_level = np.take_along_axis(depths, order, axis=1)[:, None] == np.arange(1, shape.levels + 1)[:, None]
+        reached = np.cumsum(np.where(of_level, chance[:, None], 0.0), axis=2)  # (rows, levels, best nodes)
         for size, levels in self.levels.items():
-            if size > shape.total_tokens:
-                break
-            kept = list(takewhile(lambda rank: rank < size - 1, ranks))  # noqa: B023 - used up within the turn
-            for level in range(len(kept)):
-                levels.observe(level, True)
-            if len(kept) < shape.levels:
-                levels.observe(len(kept), False)
-            if less == []:
-                levels.missed += 1
-                levels.still += not kept
-            less = kept
+            levels.fade(MEMORY)
+            if size <= shape.total_tokens:
+                chances = np.minimum.accumulate(np.minimum(reached[:, :, size - 2], 1.0), axis=1)
+                levels.observe(chances)
+        above = np.concatenate((np.ones((len(chances), 1)), chances[:, :-1]), axis=1)
+        tried = np.arange(shape.levels) <= counts[:, None]
+        self.said += float((chances / np.maximum(above, 1e-9))[tried].sum())
+        self.kept += float(counts.sum())

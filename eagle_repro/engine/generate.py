@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from eagle_repro.engine.accept import drafted
 from eagle_repro.engine.adaptive import Chooser
 from eagle_repro.engine.attention import attention_of
 from eagle_repro.engine.cycle import State
@@ -123,7 +125,7 @@ class _Decoding:
         self.request = self.requests[0]
         self.chooser: Chooser | None = None
         self.next = next(iter(self.request.shapes), None)  # what the next cycle drafts
-        self.shown: tuple[TreeShape, list[list[int]]] | None = None  # of the last cycle, for the chooser: ranks by row
+        self.shown: tuple[TreeShape, np.ndarray] | None = None  # of the last cycle, for the chooser: what rows told
         self.pending = 1  # of the state, in the row where most waits
 
     def prepare(self, longest: int) -> None:
@@ -151,9 +153,9 @@ class _Decoding:
         tree, told, seconds = self._launch(shape, read_span(longest, self.slots))
         kept = tree.cpu() if self.request.record_trees else None
         if self.chooser and shape:
-            self.shown = shape, [told[row][shape.levels + 3 :][: told[row][1]] for row in contexts]
+            self.shown = shape, told[list(contexts)]
         for row, context in contexts.items():
-            finite, count, *ids = told[row]
+            finite, count, *ids = told[row, : 3 + (shape.levels if shape else 0)].tolist()
             if not finite:
                 raise_non_finite(self.batch.target)
             cycle = Cycle(
@@ -166,25 +168,23 @@ class _Decoding:
             )
             self.cycles[row].append(cycle)
 
-    def _launch(self, shape: TreeShape | None, span: int) -> tuple[DraftTree, list[list[int]], dict[str, Any]]:
-        """The cycle's tree; by row what is told of it, see Accepted; its phases' seconds."""
+    def _launch(self, shape: TreeShape | None, span: int) -> tuple[DraftTree, np.ndarray, dict[str, Any]]:
+        """The cycle's tree; what is told of it, see Accepted; its phases' seconds."""
         following = shape is None and self.batch.head is not None
         catch = following and self.pending == self.batch.state.features.shape[1]
         phases = _Phases(self.clock) if self.request.instrument else None
         tree, accepted = self.stack.cycle(self.batch, shape, span, phases.mark if phases else no_mark, catch=catch)
         self.pending = self.pending + 1 if following and not catch else 1 if following else 0
         self._choose()
-        told = accepted.told.tolist()  # the one read-back of a cycle
-        self.pending = self.pending or max(row[1] for row in told) + 1
+        told = accepted.told.cpu().numpy()  # the one read-back of a cycle
+        self.pending = self.pending or int(told[:, 1].max()) + 1
         return tree, told, phases.seconds if phases else {}
 
     def _choose(self) -> None:
         """Pick for the next cycle from those before this one, which the device is at work on meanwhile."""
         if self.chooser and self.shown:
-            (shape, rows), self.shown = self.shown, None
-            self.chooser.fade()
-            for ranks in rows:
-                self.chooser.observe(shape, ranks)
+            (shape, told), self.shown = self.shown, None
+            self.chooser.observe(shape, *drafted(told, shape.levels))
         if self.chooser:
             self.next = self.chooser.pick()
 

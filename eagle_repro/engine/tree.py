@@ -119,12 +119,6 @@ def root_tree(root: Tensor) -> DraftTree:
     return DraftTree(root, zero - 1, zero, zero.float(), torch.ones_like(root, dtype=torch.bool).unsqueeze(1))
 
 
-def score_ranks(tree: DraftTree, nodes: Tensor) -> Tensor:
-    """How many drafted nodes of the tree score higher, for each of the nodes (B, m)."""
-    scores = tree.scores.gather(1, nodes)
-    return (tree.scores[:, 1:].unsqueeze(1) > scores.unsqueeze(-1)).sum(dim=-1)
-
-
 def ancestor_mask(parents: Tensor, doublings: int) -> Tensor:
     """(B, n, n) bool from parents (B, n): each node sees its ancestors and itself.
 

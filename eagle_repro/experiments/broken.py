@@ -34,7 +34,7 @@ def head_bonus(tree: DraftTree, logits: Tensor, sampling: Sampling, noise: Tenso
     count = right.count.unsqueeze(1)
     bonus = drafted.gather(1, right.path.gather(1, count))
     emitted = right.emitted.scatter(1, count, bonus)
-    return Accepted.of(right.finite, right.count, emitted, right.ranks, right.path)
+    return Accepted.of(tree, right.path, right.finite, right.count, emitted)
 
 
 def no_temperature(tree: DraftTree, logits: Tensor, sampling: Sampling, noise: Tensor | None, levels: int) -> Accepted:

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import eagle_repro as er
 from eagle_repro.api import Pair
 from eagle_repro.engine import generate as loops
-from eagle_repro.engine.adaptive import FIRST_PROBE, GROWTH, MEMORY, Chooser, Levels
+from eagle_repro.engine.accept import Accepted, drafted
+from eagle_repro.engine.adaptive import FIRST_GUESS, FIRST_PROBE, GROWTH, MEMORY, PRIOR, Chooser, Levels
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import Graph
-from eagle_repro.engine.tree import score_ranks
 from tests.conftest import Text
+from tests.engine.drafts import told
 from tests.engine.trees import tree_of
 from tests.models import oracle, pair_of, wrong
 
@@ -96,12 +98,12 @@ def test_a_head_that_is_always_right_is_followed_and_one_that_never_is_is_not(ta
 
 def test_what_comes_next_is_picked_before_a_cycle_is_read_back(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the device does not wait for it: a pick knows of the cycles before the last one."""
-    told: list[str] = []
-    monkeypatch.setattr(Chooser, "pick", lambda self: told.append("pick") or MIDDLE)
-    monkeypatch.setattr(Chooser, "observe", lambda self, shape, ranks: told.append(f"observe {len(ranks)}"))
+    done: list[str] = []
+    monkeypatch.setattr(Chooser, "pick", lambda self: done.append("pick") or MIDDLE)
+    monkeypatch.setattr(Chooser, "observe", lambda self, shape, counts, *_: done.append(f"observe {counts.tolist()}"))
     out = er.generate(trained, [5, 6, 7], method="adaptive", shape=[MIDDLE], max_new_tokens=30, stop="never")
-    seen = [f"observe {cycle.accepted}" for cycle in out.cycles]
-    assert told[:2] == ["pick", "pick"] and told[2::2] == seen[:-1] and set(told[3::2]) == {"pick"}
+    seen = [f"observe {[cycle.accepted]}" for cycle in out.cycles]
+    assert done[:2] == ["pick", "pick"] and done[2::2] == seen[:-1] and set(done[3::2]) == {"pick"}
 
 
 def test_a_head_of_no_use_is_given_up_soon_and_probed_more_and_more_rarely() -> None:
@@ -111,8 +113,7 @@ def test_a_head_of_no_use_is_given_up_soon_and_probed_more_and_more_rarely() -> 
         shape = chooser.pick()
         picked.append(shape is not None)
         if shape is not None:
-            chooser.fade()
-            chooser.observe(shape, [])
+            chooser.observe(shape, *told(shape, 0, [0.9] * shape.levels))
     assert sum(picked[:20]) <= 12
     tries = [step for step in range(20, 600) if picked[step]]
     gaps = [after - before for before, after in zip(tries, tries[1:], strict=False)]
@@ -124,8 +125,7 @@ def test_a_head_that_turns_good_is_found_again() -> None:
     for step in range(400):
         shape = chooser.pick()
         if shape is not None:
-            chooser.fade()
-            chooser.observe(shape, [0] * shape.levels if step > 100 else [])
+            chooser.observe(shape, *told(shape, shape.levels if step > 100 else 0, [0.9] * shape.levels))
     assert chooser.pick() == LARGE
 
 
@@ -134,8 +134,10 @@ def speed(shape: TreeShape | None, chance: float) -> float:
     return sum(chance**level for level in range((shape.levels if shape else 0) + 1)) / SECONDS[shape]
 
 
+@pytest.mark.parametrize("belief", [0.8, 1.0, 1.05])
 @pytest.mark.parametrize("chance", [0.05, 0.2, 0.3, 0.375, 0.45, 0.6, 0.7, 0.8, 0.9, 0.95])
-def test_picks_come_close_to_the_best_fixed_choice_whatever_the_chances(chance: float) -> None:
+def test_picks_come_close_to_the_best_fixed_choice_whatever_the_chances(chance: float, belief: float) -> None:
+    """And whatever the head makes of them."""
     shares = []
     for seed in range(20):
         dice, chooser, picks = random.Random(seed), Chooser(SECONDS), []
@@ -143,56 +145,67 @@ def test_picks_come_close_to_the_best_fixed_choice_whatever_the_chances(chance: 
             picks.append(shape := chooser.pick())
             if shape is not None:
                 accepted = list(takewhile(lambda _: dice.random() < chance, range(shape.levels)))  # noqa: B023
-                chooser.fade()
-                chooser.observe(shape, [0] * len(accepted))
+                chooser.observe(shape, *told(shape, len(accepted), [chance * belief] * shape.levels))
         best = max(speed(shape, chance) for shape in SECONDS)
         shares.append(len(picks) / sum(1 / speed(shape, chance) for shape in picks) / best)
     assert min(shares) > 0.85 and sum(shares) / len(shares) > 0.96, shares
 
 
-def test_a_smaller_trees_chances_are_learnt_from_the_ranks() -> None:
+def test_a_smaller_trees_chances_are_those_of_its_best_nodes() -> None:
     chooser = Chooser(SECONDS)
-    chooser.observe(LARGE, [0, 6, 12])  # of 20: the smaller ones keep 2 and 7 nodes
+    scores = np.full((1, 19), -60.0, np.float32)
+    depths = np.ones((1, 19), int)
+    # Two nodes of the first level and one of the second are the best, in that order; then one of the third.
+    scores[0, [3, 7, 8, 15]], depths[0, [3, 7, 8, 15]] = np.log([0.5, 0.3, 0.25, 0.2]), [1, 1, 2, 3]
+    chooser.observe(LARGE, np.array([1]), scores, depths)
     small, middle, large = (chooser.levels[shape.total_tokens] for shape in (SMALL, MIDDLE, LARGE))
-    assert (small.agreed[:2], small.seen[:3]) == ([1, 0], [1, 1, 0])
-    assert (middle.agreed[:3], middle.seen[:4]) == ([1, 1, 0], [1, 1, 1, 0])
-    assert (large.agreed[:4], large.seen[:5]) == ([1, 1, 1, 0], [1, 1, 1, 1, 0])
-    chooser.fade()
-    chooser.observe(SMALL, [0])
-    assert large.seen[:4] == pytest.approx([MEMORY] * 4), "a smaller tree says nothing of a larger one"
+    assert small.reached.tolist() == pytest.approx([0.8, 0, 0, 0, 0, 0], abs=1e-6), "it keeps two nodes"
+    assert middle.reached.tolist() == pytest.approx([0.8, 0.25, 0.2, 0, 0, 0], abs=1e-6)
+    assert large.reached.tolist() == pytest.approx([0.8, 0.25, 0.2, 0, 0, 0], abs=1e-6)
+    assert large.tried.tolist() == pytest.approx([1, 0.8, 0.25, 0.2, 0, 0], abs=1e-6)
+    chooser.observe(SMALL, *told(SMALL, 1, [0.9]))
+    assert large.tried[0] == pytest.approx(MEMORY), "a smaller tree says nothing of a larger one"
+    assert small.tried[0] == pytest.approx(1 + MEMORY)
+
+
+def test_the_head_is_believed_as_far_as_it_was_right() -> None:
+    chooser = Chooser(SECONDS)
+    before = chooser.speeds()[LARGE]
+    for _ in range(30):
+        chooser.observe(LARGE, *told(LARGE, 0, [0.8] * LARGE.levels))
+    assert chooser.kept / chooser.said < 0.2 and chooser.speeds()[LARGE] < before / 2
+    chooser = Chooser(SECONDS)
+    for _ in range(30):
+        chooser.observe(LARGE, *told(LARGE, LARGE.levels, [0.8] * LARGE.levels))
+    assert chooser.kept / chooser.said == pytest.approx(1.25, abs=0.02)
+    assert chooser.speeds()[LARGE] == pytest.approx((1 + LARGE.levels) / SECONDS[LARGE], rel=0.1)
 
 
 def test_unseen_levels_are_guessed_from_the_one_above_and_from_the_smaller_tree() -> None:
     small, large = Levels(3), Levels(3, growth=4)
+    assert small.rates(None) == pytest.approx([FIRST_GUESS] * 3)
     for _ in range(2000):
-        small.observe(0, True)
-        small.observe(1, False)
+        small.observe(np.array([[0.99, 0.0]]))
     rates = small.rates(None)
-    assert rates[0] > 0.99 and rates[1] < 0.02 and rates[2] == rates[1]
+    assert rates[0] > 0.98 and rates[1] < 0.01 and rates[2] == pytest.approx(rates[1])
     still = 4**-GROWTH
     first = 1 - still * (1 - rates[0])
     assert large.rates(rates)[:2] == pytest.approx([first, (first + 1 - still * (1 - rates[1])) / 2])
-    for _ in range(30):
-        large.observe(0, False)
-    assert large.rates(rates)[0] == pytest.approx(first / 2), "a guess counts like 30 cycles"
+    for _ in range(int(PRIOR)):
+        large.observe(np.array([[0.0]]))
+    assert large.rates(rates)[0] == pytest.approx(first / 2), "a guess counts like PRIOR cycles"
 
 
-def test_what_a_larger_tree_adds_is_learnt_where_the_smaller_one_missed() -> None:
-    chooser = Chooser(SECONDS)
-    before = [levels.still / levels.missed for levels in chooser.levels.values()]
-    assert before[0] == 1 > before[1] and before[2] < 1
-    for _ in range(50):
-        chooser.observe(LARGE, [4])  # of 8 nodes the middle tree has it, of 3 the small one has not
-        chooser.observe(LARGE, [])
-        chooser.observe(LARGE, [0])
-    _, middle, large = (levels.still / levels.missed for levels in chooser.levels.values())
-    assert middle == pytest.approx(0.5, abs=0.02) and large > 0.98
-
-
-def test_ranks_count_the_drafted_nodes_that_score_higher() -> None:
-    tree = tree_of([[-1, 0, 0, 1]], [[0, 1, 2, 3]])
-    tree.scores.copy_(torch.tensor([[0.0, -1.0, -3.0, -2.0]]))
-    assert score_ranks(tree, torch.tensor([[1, 3, 2, 0]])).tolist() == [[0, 1, 2, 0]]
+def test_what_the_host_reads_of_a_cycle_is_what_the_tree_holds() -> None:
+    tree = tree_of([[-1, 0, 0, 1], [-1, 0, 1, 2]], [[0, 1, 2, 3], [0, 1, 2, 3]])
+    tree.scores.copy_(torch.tensor([[0.0, -1.5, -3.0, -2.25], [0.0, -0.1, -1e-8, -77.0]]))
+    path, emitted = torch.tensor([[0, 1, 3], [0, 0, 0]]), torch.tensor([[11, 12, 13], [14, 15, 16]])
+    accepted = Accepted.of(tree, path, torch.tensor([True, False]), torch.tensor([2, 0]), emitted)
+    assert accepted.finite.tolist() == [True, False] and accepted.count.tolist() == [2, 0]
+    assert torch.equal(accepted.emitted, emitted)
+    counts, scores, depths = drafted(accepted.told.numpy(), 2)
+    assert counts.tolist() == [2, 0] and scores.dtype == np.float32
+    assert np.array_equal(scores, tree.scores[:, 1:].numpy()) and np.array_equal(depths, tree.depths[:, 1:].numpy())
 
 
 @pytest.mark.parametrize("shape", [(60, 7, 10), [TreeShape(8, 2, 4), None], []])

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from eagle_repro.engine.adaptive import CANDIDATES, Chooser
 from eagle_repro.engine.shape import TreeShape
+from tests.engine.drafts import told
 
 TOKENS, TEXTS, WARM = 192, 200, 20
 Rate = Callable[[int], float]
-Ranks = list[int]
-Head = Callable[[random.Random, int, TreeShape], Ranks]
 
 
 def milliseconds(shape: TreeShape | None) -> float:
@@ -24,31 +25,28 @@ def milliseconds(shape: TreeShape | None) -> float:
 COSTS = {shape: milliseconds(shape) for shape in (None, *CANDIDATES)}
 
 
-def alike(rate: Rate) -> Head:
-    """Every level of every tree is agreed with by one chance; rate: the chance by the position in the text."""
+@dataclass(frozen=True)
+class Head:
+    """Every level of every tree is agreed with by the chance `rate` of its position in the text; the head gives it
+    `belief` times as much, or where `flat` that chance everywhere."""
 
-    def ranks(dice: random.Random, position: int, shape: TreeShape) -> Ranks:
-        found: Ranks = []
-        while len(found) < shape.levels and dice.random() < rate(position + len(found)):
-            found.append(0)
+    rate: Rate
+    belief: float = 1.0
+    flat: float | None = None
+
+    def accepted(self, dice: random.Random, position: int, shape: TreeShape) -> int:
+        found = 0
+        while found < shape.levels and dice.random() < self.rate(position + found):
+            found += 1
         return found
 
-    return ranks
+    def told(self, position: int, shape: TreeShape, accepted: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        own = [min(1.0, self.belief * self.rate(position + level)) for level in range(shape.levels)]
+        return told(shape, accepted, own if self.flat is None else [self.flat] * shape.levels)
 
 
-def by_size(rate: float) -> Head:
-    """The larger a tree the more it agrees: of what the head has among 60 nodes, two nodes have three quarters."""
-
-    def ranks(dice: random.Random, position: int, shape: TreeShape) -> Ranks:
-        found: Ranks = []
-        while len(found) < shape.levels and dice.random() < rate:
-            rank = int(60 ** (dice.random() ** 6)) - 1
-            if rank >= shape.total_tokens - 1:
-                break
-            found.append(rank)
-        return found
-
-    return ranks
+def always(rate: float) -> Rate:
+    return lambda position: rate
 
 
 def switching(first: float, second: float, every: int = 60) -> Rate:
@@ -62,19 +60,18 @@ def adaptive(head: Head, seed: int) -> Iterator[tuple[int, float]]:
     while position < TOKENS:
         shape = following
         if shown:
-            chooser.fade()
             chooser.observe(*shown)
         following = chooser.pick()
-        ranks = head(dice, position, shape) if shape else []
-        shown = (shape, ranks) if shape else None
-        position += len(ranks) + 1
-        yield len(ranks) + 1, COSTS[shape]
+        accepted = head.accepted(dice, position, shape) if shape else 0
+        shown = (shape, *head.told(position, shape, accepted)) if shape else None
+        position += accepted + 1
+        yield accepted + 1, COSTS[shape]
 
 
 def fixed(head: Head, shape: TreeShape | None, seed: int) -> float:
     dice, position, total = random.Random(seed), 1, 0.0
     while position < TOKENS:
-        position += 1 + (len(head(dice, position, shape)) if shape else 0)
+        position += 1 + (head.accepted(dice, position, shape) if shape else 0)
         total += COSTS[shape]
     return total
 
@@ -86,10 +83,11 @@ def share_of_best(head: Head) -> float:
 
 
 HEADS = {
-    **{f"always {rate}": alike(lambda _, rate=rate: rate) for rate in (0.9, 0.75, 0.6, 0.45, 0.3)},
-    **{f"more in a larger tree, {rate}": by_size(rate) for rate in (0.95, 0.9, 0.8, 0.6)},
-    "0.9, then 0.2, and so on": alike(switching(0.9, 0.2)),
-    "0.2, then 0.9, and so on": alike(switching(0.2, 0.9)),
+    **{f"always {rate}": Head(always(rate)) for rate in (0.9, 0.75, 0.6, 0.45, 0.3)},
+    **{f"always {rate}, and sure of itself": Head(always(rate), flat=0.95) for rate in (0.75, 0.45)},
+    **{f"always {rate}, and too modest": Head(always(rate), belief=0.8) for rate in (0.9, 0.6)},
+    "0.9, then 0.2, and so on": Head(switching(0.9, 0.2)),
+    "0.2, then 0.9, and so on": Head(switching(0.2, 0.9)),
 }
 
 
@@ -99,12 +97,13 @@ def test_what_is_picked_keeps_up_with_the_best_fixed_choice(name: str) -> None:
     assert share >= 0.97, f"{name}: {share:.3f} of the best fixed choice, and 0.97 is the least"
 
 
+@pytest.mark.parametrize("belief", [0.05, 0.5, 0.9])
 @pytest.mark.parametrize("rate", [0.0, 0.1])
-def test_a_useless_head_costs_little_once_it_is_found_out(rate: float) -> None:
+def test_a_useless_head_costs_little_once_it_is_found_out(rate: float, belief: float) -> None:
     late: list[tuple[int, float]] = []
     for seed in range(TEXTS):
         written = 1
-        for tokens, ms in adaptive(alike(lambda _: rate), seed):
+        for tokens, ms in adaptive(Head(always(rate), flat=belief), seed):
             late += [(tokens, ms)] if written > WARM else []
             written += tokens
     share = COSTS[None] * sum(tokens for tokens, _ in late) / sum(ms for _, ms in late)

@@ -190,7 +190,7 @@ def test_a_trees_logits_are_those_of_its_paths_and_a_committed_path_is_plain_tex
     padded = torch.tensor([path + [0] * (levels + 1 - len(path)) for path in paths])
     emitted = first.tokens.gather(1, padded)
     count = torch.tensor([len(path) - 1 for path in paths])
-    commit(state, features, Accepted.of(count >= 0, count, emitted, padded[:, 1:], padded))
+    commit(state, features, Accepted.of(first, padded, count >= 0, count, emitted))
     texts = [
         text + [int(first.tokens[row, i]) for i in path]
         for row, (text, path) in enumerate(zip(texts, paths, strict=True))
