@@ -22,8 +22,8 @@ from eagle_repro.engine.stacks import BUCKET, Batch, Eager, no_mark, read_span
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
-#: Plain steps that may go by before the head has to catch up: on a GPU a pass of so many tokens takes no longer than
-#: one of a few, and comes more rarely.
+#: Committed tokens, of all rows together, that may wait for the head between trees: on a GPU a pass of so many takes no
+#: longer than one of a few, and comes more rarely.
 WAITING = 32
 
 __all__ = ["Cycle", "Generation", "NonFiniteLogits", "Request", "run", "run_batch"]
@@ -68,9 +68,7 @@ def _write(
     request = requests[0]
     longest = max(len(each.prompt) + each.budget for each in requests)
     slots = max((shape.slots for shape in request.shapes), default=2)
-    rows = max((shape.levels + 1 for shape in request.shapes), default=1)
-    if request.method == "adaptive" and target.device.type == "cuda":
-        rows = max(rows, WAITING)
+    rows = room_for_features(request, len(requests), target.device)
 
     def now() -> float:
         """The clock, stopped while the stack makes something ready."""
@@ -100,6 +98,13 @@ def _write(
         Generation(text.ids, text.stop_reason or "", cycles, prefilled - start, ended[row] - prefilled, captured)
         for row, (text, cycles) in enumerate(zip(texts, decoding.cycles, strict=True))
     ]
+
+
+def room_for_features(request: Request, batch: int, device: torch.device) -> int:
+    """Features that a row must hold: what a cycle commits at most; with plain steps on a GPU as many as may wait."""
+    committed = max((shape.levels + 1 for shape in request.shapes), default=1)
+    waiting = WAITING // batch if request.method == "adaptive" and device.type == "cuda" else 0
+    return max(committed, waiting)
 
 
 def _retire(state: State, texts: Sequence[Text]) -> None:

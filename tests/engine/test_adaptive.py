@@ -14,6 +14,7 @@ import eagle_repro as er
 from eagle_repro.api import Pair
 from eagle_repro.engine import generate as loops
 from eagle_repro.engine.adaptive import FIRST_PROBE, GROWTH, MEMORY, Chooser, Levels
+from eagle_repro.engine.request import Request
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import Graph
 from eagle_repro.engine.tree import score_ranks
@@ -53,9 +54,11 @@ def test_whatever_is_picked_the_text_is_plain_decodings(
         assert len({cycle.nodes for cycle in alone.cycles}) > 1, "plain steps and trees"
 
 
+@pytest.mark.parametrize("room", [MIDDLE.levels + 1, loops.WAITING])
 def test_a_tree_after_plain_steps_is_that_of_a_head_that_saw_everything(
-    trained: Pair, monkeypatch: pytest.MonkeyPatch
+    room: int, trained: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(loops, "room_for_features", lambda *_: room)
     """Features of plain steps wait for the head, longer than there is room for at once."""
     monkeypatch.setattr(loops, "Chooser", Dice)
     Dice.dice = random.Random(11)
@@ -92,6 +95,15 @@ def test_a_head_that_is_always_right_is_followed_and_one_that_never_is_is_not(ta
     assert all(cycle.nodes > 1 for cycle in right[1:])
     assert sum(cycle.nodes == LARGE.total_tokens for cycle in right) > len(right) / 2, "the deepest gives most"
     assert sum(cycle.nodes > 1 for cycle in never[12:]) <= len(never) / FIRST_PROBE + 1, "but for a probe now and then"
+
+
+def test_on_a_gpu_more_plain_steps_wait_for_the_head_but_no_more_tokens_in_a_larger_batch() -> None:
+    adaptive = Request([1], method="adaptive", candidates=(SMALL, MIDDLE))
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert [loops.room_for_features(adaptive, batch, gpu) for batch in (1, 4, 64)] == [32, 8, MIDDLE.levels + 1]
+    eagle = Request([1], shape=MIDDLE)
+    others = [(adaptive, 1, cpu), (eagle, 1, gpu), (Request([1], method="plain"), 1, gpu)]
+    assert [loops.room_for_features(*each) for each in others] == [MIDDLE.levels + 1, MIDDLE.levels + 1, 1]
 
 
 def test_what_comes_next_is_picked_before_a_cycle_is_read_back(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
