@@ -65,6 +65,7 @@ class Accepted:
 
     @classmethod
     def of(cls, finite: Tensor, count: Tensor, emitted: Tensor, ranks: Tensor, path: Tensor) -> Accepted:
+        """From what the properties below give, in the order of their columns."""
         return cls(torch.cat((finite.unsqueeze(1), count.unsqueeze(1), emitted, ranks), dim=1), path)
 
     @property

@@ -175,9 +175,8 @@ class Graph(Eager):
     ) -> State:
         """The kept buffers, blank again; made anew, and the graphs over them dropped, where they do not suffice."""
         kept = self._state
-        while len(self._graphs) > most_graphs(
-            target.device
-        ):  # between texts: one in the middle of a text would be missed there
+        most = most_graphs(target.device)
+        while len(self._graphs) > most:  # between texts: one in the middle of a text would be missed there
             del self._graphs[next(iter(self._graphs))]
         if kept is None or not self._fits(kept, target, head, batch, slots, rows, sampled):
             if kept is not None and kept.length.shape[0] == batch:  # they grow, so that two sizes do not take turns
