@@ -198,6 +198,15 @@ def test_a_token_that_is_certain_has_a_log_probability_of_zero_and_none_is_above
     assert tokens.flatten().tolist() == [2999, 0] and logprobs.flatten().tolist() == [0.0, -110.0]
 
 
+@WHERE
+def test_parts_of_a_vocabulary_that_are_minus_infinity_spoil_nothing(device: str, dtype: torch.dtype) -> None:
+    logits = torch.full((1, 1, 2500), float("-inf"), device=device, dtype=dtype)
+    logits[..., 1100], logits[..., 7] = 1.0, 0.5
+    tokens, logprobs = kernels.likeliest(logits, torch.arange(2500, device=device), 2)
+    assert tokens.flatten().tolist() == [1100, 7]
+    torch.testing.assert_close(logprobs.flatten(), logits.float().log_softmax(dim=-1)[0, 0, [1100, 7]])
+
+
 def test_what_triton_lacks_is_one_line_that_names_another_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     def short(*_: object, **__: object) -> None:
         raise OutOfResources(300_000, 101_376, "shared memory")
