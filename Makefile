@@ -58,7 +58,7 @@ lint: $(STAMP)
 
 # The kernels of the stack "compiled" are tested through Triton's interpreter, where no CUDA build of torch brings it.
 unit: $(STAMP)
-	@$(BIN)/python -c 'import triton' 2>/dev/null || $(PIP) triton
+	@$(BIN)/python -c 'import triton' 2>/dev/null || $(PIP) triton==3.9.0
 	$(ONE_THREAD) $(BIN)/pytest -q -n 2
 
 check-notebooks: $(STAMP)

@@ -58,8 +58,8 @@ class Accepted:
     """What one cycle decided, m = drafted levels + 1.
 
     told (B, 2 + m + 2 * (n - 1)): all that the host reads of a cycle, in one tensor: finite, count and emitted, see
-    below; then of each drafted node its score, as the bits of a float32, and its depth, see `drafted`. path (B, m):
-    node at each depth of the accepted path, node 0 past its end.
+    below; then of each drafted node its score, as the bits of a float32, and its depth, see Told. path (B, m): node at
+    each depth of the accepted path, node 0 past its end.
     """
 
     told: Tensor
@@ -67,6 +67,7 @@ class Accepted:
 
     @classmethod
     def of(cls, tree: DraftTree, path: Tensor, finite: Tensor, count: Tensor, emitted: Tensor) -> Accepted:
+        """From a tree and what the properties below give."""
         nodes = (tree.scores[:, 1:].view(torch.int32), tree.depths[:, 1:])
         return cls(torch.cat((finite.unsqueeze(1), count.unsqueeze(1), emitted, *nodes), dim=1), path)
 
@@ -86,11 +87,22 @@ class Accepted:
         return self.told[:, 2 : 2 + self.path.shape[1]]
 
 
-def drafted(told: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """From Accepted.told (B, ...) of a tree of up to `levels` drafted levels, on the host: how many levels were
-    accepted (B,); scores, float32, and depths of the drafted nodes (B, n - 1)."""
-    scores, depths = np.split(told[:, 3 + levels :], 2, axis=1)
-    return told[:, 1], scores.astype(np.int32).view(np.float32), depths
+class Told:
+    """Accepted.told on the host, of a tree of up to `levels` drafted levels.
+
+    counts (B,): levels accepted; scores float32 and depths (B, n - 1): of the drafted nodes.
+    """
+
+    def __init__(self, told: Tensor, levels: int) -> None:
+        self.rows = told.cpu().numpy()  # waits for the device
+        self.counts = self.rows[:, 1]
+        bits, self.depths = np.split(self.rows[:, 3 + levels :], 2, axis=1)
+        self.scores = bits.astype(np.int32).view(np.float32)
+
+    def text(self, row: int) -> tuple[bool, list[int]]:
+        """Whether a row was finite, and what it emitted: the accepted tokens and the target's own next one."""
+        finite, count, *ids = self.rows[row, : 3 + self.counts[row]].tolist()
+        return bool(finite), ids
 
 
 def filtered(logits: Tensor, sampling: Sampling) -> Tensor:

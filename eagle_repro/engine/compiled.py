@@ -3,7 +3,7 @@
 A function is marked once, where it is written. Inside `compiling()` a call runs its compiled form, everywhere else the
 function itself. What changes from call to call (rows, tokens, cache slots that are read) is compiled as a variable, so
 that a function is compiled twice or so for a model and not once a length. Where torch.compile does not find the fast
-form, fused.py and attention.py ask whether compiled() and take a kernel of kernels.py.
+form, fused.py and cycle.py ask whether compiled() and take one of the kernels in kernels/.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class State:
     root (B,): the target's next token, chosen but in no cache yet; node 0 of the next tree.
     features (B, m, 3H), followers (B, m), pending (B,): true features of the last `pending` committed positions, which
     the head has not seen yet, and the token that follows each; rows past `pending` are padding.
-    active (B,) bool: rows still being decoded; the others stay as they are.
+    active (B,) bool: rows still being decoded; the others keep length, root and pending, and nobody reads the rest.
     noise (B, m, V) float32: for the token after a node of depth 0, 1, ...; None when greedy.
     """
 

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from eagle_repro.engine.accept import drafted
+from eagle_repro.engine.accept import Told
 from eagle_repro.engine.adaptive import Chooser
 from eagle_repro.engine.attention import attention_of
 from eagle_repro.engine.cycle import State
@@ -24,8 +23,8 @@ from eagle_repro.engine.stacks import BUCKET, Batch, Eager, no_mark, read_span
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
-#: Plain steps that may go by before the head has to catch up: on a GPU a pass of so many tokens takes no longer than
-#: one of a few, and comes more rarely.
+#: Committed tokens, of all rows together, that may wait for the head between trees: on a GPU a pass of so many takes no
+#: longer than one of a few, and comes more rarely.
 WAITING = 32
 
 __all__ = ["Cycle", "Generation", "NonFiniteLogits", "Request", "run", "run_batch"]
@@ -70,9 +69,7 @@ def _write(
     request = requests[0]
     longest = max(len(each.prompt) + each.budget for each in requests)
     slots = max((shape.slots for shape in request.shapes), default=2)
-    rows = max((shape.levels + 1 for shape in request.shapes), default=1)
-    if request.method == "adaptive" and target.device.type == "cuda":
-        rows = max(rows, WAITING)
+    rows = room_for_features(request, len(requests), target.device)
 
     def now() -> float:
         """The clock, stopped while the stack makes something ready."""
@@ -104,6 +101,13 @@ def _write(
     ]
 
 
+def room_for_features(request: Request, batch: int, device: torch.device) -> int:
+    """Features that a row must hold: what a cycle commits at most; with plain steps on a GPU as many as may wait."""
+    committed = max((shape.levels + 1 for shape in request.shapes), default=1)
+    waiting = WAITING // batch if request.method == "adaptive" and device.type == "cuda" else 0
+    return max(committed, waiting)
+
+
 def _retire(state: State, texts: Sequence[Text]) -> None:
     """Rows whose text has ended stay as they are."""
     state.active.copy_(torch.tensor([text.stop_reason is None for text in texts]))
@@ -125,7 +129,7 @@ class _Decoding:
         self.request = self.requests[0]
         self.chooser: Chooser | None = None
         self.next = next(iter(self.request.shapes), None)  # what the next cycle drafts
-        self.shown: tuple[TreeShape, np.ndarray] | None = None  # of the last cycle, for the chooser: what rows told
+        self.shown: tuple[TreeShape, Told, list[int]] | None = None  # of the last cycle, and its rows, for the chooser
         self.pending = 1  # of the state, in the row where most waits
 
     def prepare(self, longest: int) -> None:
@@ -153,38 +157,38 @@ class _Decoding:
         tree, told, seconds = self._launch(shape, read_span(longest, self.slots))
         kept = tree.cpu() if self.request.record_trees else None
         if self.chooser and shape:
-            self.shown = shape, told[list(contexts)]
+            self.shown = shape, told, list(contexts)
         for row, context in contexts.items():
-            finite, count, *ids = told[row, : 3 + (shape.levels if shape else 0)].tolist()
+            finite, ids = told.text(row)
             if not finite:
                 raise_non_finite(self.batch.target)
             cycle = Cycle(
                 nodes=tree.tokens.shape[1],
-                accepted=count,
-                emitted=self.texts[row].extend(ids[: count + 1]),
+                accepted=len(ids) - 1,
+                emitted=self.texts[row].extend(ids),
                 context=context,
                 tree=kept.row(row) if kept else None,
                 **seconds,
             )
             self.cycles[row].append(cycle)
 
-    def _launch(self, shape: TreeShape | None, span: int) -> tuple[DraftTree, np.ndarray, dict[str, Any]]:
-        """The cycle's tree; what is told of it, see Accepted; its phases' seconds."""
+    def _launch(self, shape: TreeShape | None, span: int) -> tuple[DraftTree, Told, dict[str, Any]]:
+        """The cycle's tree; what is told of it; its phases' seconds."""
         following = shape is None and self.batch.head is not None
         catch = following and self.pending == self.batch.state.features.shape[1]
         phases = _Phases(self.clock) if self.request.instrument else None
         tree, accepted = self.stack.cycle(self.batch, shape, span, phases.mark if phases else no_mark, catch=catch)
         self.pending = self.pending + 1 if following and not catch else 1 if following else 0
         self._choose()
-        told = accepted.told.cpu().numpy()  # the one read-back of a cycle
-        self.pending = self.pending or int(told[:, 1].max()) + 1
+        told = Told(accepted.told, shape.levels if shape else 0)  # the one read-back of a cycle
+        self.pending = self.pending or int(told.counts.max()) + 1
         return tree, told, phases.seconds if phases else {}
 
     def _choose(self) -> None:
         """Pick for the next cycle from those before this one, which the device is at work on meanwhile."""
         if self.chooser and self.shown:
-            (shape, told), self.shown = self.shown, None
-            self.chooser.observe(shape, *drafted(told, shape.levels))
+            (shape, told, rows), self.shown = self.shown, None
+            self.chooser.observe(shape, told.counts[rows], told.scores[rows], told.depths[rows])
         if self.chooser:
             self.next = self.chooser.pick()
 

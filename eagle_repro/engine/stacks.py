@@ -29,7 +29,7 @@ from eagle_repro.engine.tree import DraftTree
 
 BUCKET = 64
 TIMED = 3  # cycles behind a stated time, after one that is thrown away
-FEW_GRAPHS, GRAPH_BYTES = 96, 2**27  # a stack keeps as many graphs, or one for so many bytes of the card's memory
+FEW_GRAPHS, GRAPH_BYTES = 96, 10**8  # a stack keeps as many graphs, or one for so many bytes of the card's memory
 T = TypeVar("T")
 
 
@@ -175,9 +175,8 @@ class Graph(Eager):
     ) -> State:
         """The kept buffers, blank again; made anew, and the graphs over them dropped, where they do not suffice."""
         kept = self._state
-        while len(self._graphs) > most_graphs(
-            target.device
-        ):  # between texts: one in the middle of a text would be missed there
+        most = most_graphs(target.device)
+        while len(self._graphs) > most:  # between texts: one in the middle of a text would be missed there
             del self._graphs[next(iter(self._graphs))]
         if kept is None or not self._fits(kept, target, head, batch, slots, rows, sampled):
             if kept is not None and kept.length.shape[0] == batch:  # they grow, so that two sizes do not take turns
@@ -188,12 +187,14 @@ class Graph(Eager):
             self._state = State.blank(target, head, batch, slots, rows, sampled=sampled)
             self._owners = target, head
             return self._state
+        # A pass of the head reads as many waiting features as these texts may have, not as the largest ever had.
+        features, followers = kept.features[:, :rows], kept.followers[:, :rows]
         kept.pending.fill_(1)
         kept.active.fill_(True)
         caches = (cache for cache in (kept.target_cache, kept.head_cache) if cache is not None)
         for buffer in (kept.features, *(cache.kv for cache in caches)):
             buffer.zero_()  # what is not finite would shine through any mask
-        return kept if sampled else replace(kept, noise=None)
+        return replace(kept, features=features, followers=followers, noise=kept.noise if sampled else None)
 
     def prepare(
         self,
@@ -242,7 +243,8 @@ class Graph(Eager):
         apart: bool = False,
     ) -> dict[str, Recorded[Any]]:
         """The graphs of a cycle: one of it all, or one a phase, so that a clock can look in between."""
-        key = (batch.target, batch.head, shape, span, replace(batch.sampling, seed=0), catch, apart)
+        room = batch.state.features.shape[1]
+        key = (batch.target, batch.head, shape, span, replace(batch.sampling, seed=0), catch, apart, room)
         if key in self._graphs:
             self._graphs[key] = self._graphs.pop(key)  # the latest used last
             return self._graphs[key]

@@ -85,11 +85,11 @@ def _timed(
     while len(done) < cycles:
         left = cycles - len(done)
         # Two tokens a cycle are a guess; too few is made up for by the next question. A plain cycle gives just one.
-        count = tokens or 1 + (left if shape is None else 2 * left)
+        budget = tokens or 1 + (left if shape is None else 2 * left)
         item = items[place % len(items)]
-        text = write_text(pair, way, item, count, instrument=shape is not None)
+        text = write_text(pair, way, item, budget, instrument=shape is not None)
         done, seconds, place = done + text.cycles, seconds + text.decode_s, place + 1
-        whole += (write_text(pair, way, item, count) if apart else text).decode_s
+        whole += (write_text(pair, way, item, budget) if apart else text).decode_s
     count, part = len(done), whole / seconds
     common = {"what": "cost", "cycles": count, "context": sum(cycle.context for cycle in done) / count}
     common |= {"nodes": None, "depth": None, "top_k": None}

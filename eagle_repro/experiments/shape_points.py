@@ -66,6 +66,7 @@ GRID_NODES = (
     320, 384, 448, 512,
 )  # fmt: skip
 ARTICLE = (Shape(60, 7, 10), Shape(60, 2, 10))
+LONGEST_COST_TEXT = 96
 RUNNERS_UP = 2  # measured beside the pick, where all points are measured
 MOST_WHERE_FEW = 4
 
@@ -144,6 +145,11 @@ def cost_shapes(protocol: Protocol, draft_vocabulary: int) -> list[TreeShape]:
     dealt = [nodes[place * len(nodes) // len(near)] for place in range(len(near) - 1)] + nodes[-1:]
     dealt += [protocol.total_tokens] * len(wide)
     return [TreeShape.clipped(count, *pair)[0] for count, pair in zip(dealt, near + wide, strict=True)]
+
+
+def cost_tokens(protocol: Protocol) -> int:
+    """Tokens of the texts in which replayed cycles are timed: whole answers, or as much as a slow card has time for."""
+    return min(protocol.new_tokens, LONGEST_COST_TEXT)
 
 
 def grid(protocol: Protocol) -> list[Shape]:

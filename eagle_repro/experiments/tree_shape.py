@@ -25,6 +25,7 @@ from eagle_repro.experiments.session import Progress, Session, silent
 from eagle_repro.experiments.shape_points import (
     POINTS,
     cost_shapes,
+    cost_tokens,
     depth_of,
     grid,
     measured_points,
@@ -109,7 +110,7 @@ def _record(writer: RecordWriter, pair: Pair, protocol: Protocol, items: Sequenc
 def _time_phases(writer: RecordWriter, pair: Pair, protocol: Protocol, items: Sequence[Item]) -> Iterator[None]:
     points = POINTS[protocol.profile]
     shapes = cost_shapes(protocol, pair.head.config.draft_vocabulary)
-    amount = {"cycles": points.cycles, "rounds": points.rounds, "tokens": protocol.new_tokens}
+    amount = {"cycles": points.cycles, "rounds": points.rounds, "tokens": cost_tokens(protocol)}
     for key, row in cost_rows(pair, items, shapes, **amount, has=writer.has):
         writer.write(key, row)
         yield

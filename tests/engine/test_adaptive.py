@@ -14,8 +14,9 @@ import torch
 import eagle_repro as er
 from eagle_repro.api import Pair
 from eagle_repro.engine import generate as loops
-from eagle_repro.engine.accept import Accepted, drafted
+from eagle_repro.engine.accept import Accepted, Told
 from eagle_repro.engine.adaptive import FIRST_GUESS, FIRST_PROBE, GROWTH, MEMORY, PRIOR, Chooser, Levels
+from eagle_repro.engine.request import Request
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import Graph
 from tests.conftest import Text
@@ -55,9 +56,11 @@ def test_whatever_is_picked_the_text_is_plain_decodings(
         assert len({cycle.nodes for cycle in alone.cycles}) > 1, "plain steps and trees"
 
 
+@pytest.mark.parametrize("room", [MIDDLE.levels + 1, loops.WAITING])
 def test_a_tree_after_plain_steps_is_that_of_a_head_that_saw_everything(
-    trained: Pair, monkeypatch: pytest.MonkeyPatch
+    room: int, trained: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(loops, "room_for_features", lambda *_: room)
     """Features of plain steps wait for the head, longer than there is room for at once."""
     monkeypatch.setattr(loops, "Chooser", Dice)
     Dice.dice = random.Random(11)
@@ -94,6 +97,15 @@ def test_a_head_that_is_always_right_is_followed_and_one_that_never_is_is_not(ta
     assert all(cycle.nodes > 1 for cycle in right[1:])
     assert sum(cycle.nodes == LARGE.total_tokens for cycle in right) > len(right) / 2, "the deepest gives most"
     assert sum(cycle.nodes > 1 for cycle in never[12:]) <= len(never) / FIRST_PROBE + 1, "but for a probe now and then"
+
+
+def test_on_a_gpu_more_plain_steps_wait_for_the_head_but_no_more_tokens_in_a_larger_batch() -> None:
+    adaptive = Request([1], method="adaptive", candidates=(SMALL, MIDDLE))
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert [loops.room_for_features(adaptive, batch, gpu) for batch in (1, 4, 64)] == [32, 8, MIDDLE.levels + 1]
+    eagle = Request([1], shape=MIDDLE)
+    others = [(adaptive, 1, cpu), (eagle, 1, gpu), (Request([1], method="plain"), 1, gpu)]
+    assert [loops.room_for_features(*each) for each in others] == [MIDDLE.levels + 1, MIDDLE.levels + 1, 1]
 
 
 def test_what_comes_next_is_picked_before_a_cycle_is_read_back(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +215,11 @@ def test_what_the_host_reads_of_a_cycle_is_what_the_tree_holds() -> None:
     accepted = Accepted.of(tree, path, torch.tensor([True, False]), torch.tensor([2, 0]), emitted)
     assert accepted.finite.tolist() == [True, False] and accepted.count.tolist() == [2, 0]
     assert torch.equal(accepted.emitted, emitted)
-    counts, scores, depths = drafted(accepted.told.numpy(), 2)
-    assert counts.tolist() == [2, 0] and scores.dtype == np.float32
-    assert np.array_equal(scores, tree.scores[:, 1:].numpy()) and np.array_equal(depths, tree.depths[:, 1:].numpy())
+    read = Told(accepted.told, 2)
+    assert read.text(0) == (True, [11, 12, 13]) and read.text(1) == (False, [14])
+    assert read.counts.tolist() == [2, 0] and read.scores.dtype == np.float32
+    assert np.array_equal(read.scores, tree.scores[:, 1:].numpy())
+    assert np.array_equal(read.depths, tree.depths[:, 1:].numpy())
 
 
 @pytest.mark.parametrize("shape", [(60, 7, 10), [TreeShape(8, 2, 4), None], []])

@@ -88,20 +88,20 @@ def test_code_that_cannot_be_made_is_one_line_that_names_another_stack() -> None
 
 @pytest.mark.slow
 @torch.inference_mode()
-@pytest.mark.parametrize("count", [1, 5], ids=["one", "several"])
+@pytest.mark.parametrize(("batch", "count"), [(1, 1), (1, 5), (3, 1), (2, 5)])
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen2"])
-def test_compiled_layers_give_what_plain_ones_give(architecture: str, count: int) -> None:
+def test_compiled_layers_give_what_plain_ones_give(architecture: str, batch: int, count: int) -> None:
     target, _ = pair_on("cpu", architecture)
     assert target.fused is not None
     layer, span = target.fused.layers[1], 64
     torch.manual_seed(0)
-    x = torch.randn(count, 32)
-    positions = torch.arange(9, 9 + count).unsqueeze(0)
-    mask = torch.zeros(1, 1, count, span)
+    x = torch.randn(batch * count, 32)
+    positions = torch.arange(9, 9 + count) + 7 * torch.arange(batch).unsqueeze(1)
+    mask = (torch.rand(batch, 1, count, span) > 0.5) * torch.finfo(torch.float32).min
 
     def passed() -> list[torch.Tensor]:
         assert target.fused is not None
-        cache = target.cache(1, 128).at(positions, span)
+        cache = target.cache(batch, 128).at(positions, span)
         tables = list(zip(range(2), target.fused._tables(positions), strict=False))[1][1]
         query = layer.enter(x.clone(), layer.input_norm, tables, positions, cache, 1)
         return [query, layer.leave(x.clone(), layer.attend(query, layer.folded(mask), cache, 1)), cache.kv]

@@ -148,9 +148,32 @@ def test_blocks_are_as_large_as_the_shared_memory_allows(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Card)
     card = torch.device("cuda:0")
-    assert [attention._block(row_bytes, card) for row_bytes in (128, 256, 512)] == [128, 32, 16]
+    sizes = (128, 256, 512, 1024)
+    assert [attention._block(row_bytes, card) for row_bytes in sizes] == [(128, 3), (32, 3), (16, 3), (16, 1)]
     Card.shared_memory_per_block_optin = 227 * 1024
-    assert [attention._block(row_bytes, card) for row_bytes in (128, 256, 512)] == [128, 128, 64]
+    assert [attention._block(row_bytes, card) for row_bytes in sizes] == [(128, 3), (128, 3), (64, 3), (32, 3)]
+
+
+def test_only_slots_that_are_worth_it_are_split_and_only_among_idle_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Card:
+        multi_processor_count = 132
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Card)
+    card = torch.device("cuda:0")
+    given = {(64, 8): 1, (320, 8): 3, (1024, 8): 8, (1024, 60): 2, (8192, 8): 32, (8192, 100): 2, (8192, 1000): 1}
+    assert {each: attention._splits(*each, card) for each in given} == given
+
+
+def test_a_mask_that_does_not_belong_to_the_queries_is_refused() -> None:
+    query, keys = torch.zeros(2, 1, 2, 3, 16), torch.zeros(2, 1, 64, 16)
+    for mask in (
+        torch.zeros(2, 1, 6, 64),  # of folded queries, as the plain functions take it
+        torch.zeros(2, 1, 3, 32),
+        torch.zeros(3, 1, 3, 64),
+        torch.zeros(2, 1, 3, 1).expand(-1, -1, -1, 64),
+    ):
+        with pytest.raises(ValueError, match=r"needs a mask of shape \(2, 1, 3, 64\) in unbroken rows, got "):
+            kernels.attend(query, keys, keys, mask, 1.0)
 
 
 @WHERE
@@ -173,6 +196,15 @@ def test_a_token_that_is_certain_has_a_log_probability_of_zero_and_none_is_above
     logits[..., 2999] = 60.0
     tokens, logprobs = kernels.likeliest(logits, torch.arange(3000, device=device), 2)
     assert tokens.flatten().tolist() == [2999, 0] and logprobs.flatten().tolist() == [0.0, -110.0]
+
+
+@WHERE
+def test_parts_of_a_vocabulary_that_are_minus_infinity_spoil_nothing(device: str, dtype: torch.dtype) -> None:
+    logits = torch.full((1, 1, 2500), float("-inf"), device=device, dtype=dtype)
+    logits[..., 1100], logits[..., 7] = 1.0, 0.5
+    tokens, logprobs = kernels.likeliest(logits, torch.arange(2500, device=device), 2)
+    assert tokens.flatten().tolist() == [1100, 7]
+    torch.testing.assert_close(logprobs.flatten(), logits.float().log_softmax(dim=-1)[0, 0, [1100, 7]])
 
 
 def test_what_triton_lacks_is_one_line_that_names_another_stack(monkeypatch: pytest.MonkeyPatch) -> None:

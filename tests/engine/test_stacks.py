@@ -19,7 +19,7 @@ from eagle_repro.engine.devices import resolve_stack
 from eagle_repro.engine.generate import Request, run, run_batch
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import BUCKET, Eager, Graph, make_stack
+from eagle_repro.engine.stacks import BUCKET, Eager, Graph, make_stack, most_graphs
 from eagle_repro.engine.target import Target
 from tests.conftest import Text
 from tests.engine.tiny import random_head, random_target
@@ -143,6 +143,28 @@ def test_the_number_of_kept_graphs_is_bounded(monkeypatch: pytest.MonkeyPatch) -
         run(target, head, request([1, 2], shape=TreeShape(nodes, 3, 4), max_new_tokens=4), stack=graph)
     assert story(run(target, head, request([1, 2], max_new_tokens=4), stack=graph))[0] == expected.ids[:4]
     assert len(graph._graphs) <= 2 + 1, "two kept, and those of the latest text"
+
+
+@pytest.mark.parametrize(("gigabytes", "graphs"), [(0, 96), (8, 96), (16, 160), (141, 1410)])
+def test_large_cards_keep_more_graphs(gigabytes: int, graphs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Card:
+        total_memory = gigabytes * 10**9
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Card)
+    assert most_graphs(torch.device("cuda" if gigabytes else "cpu")) == graphs
+
+
+@torch.inference_mode()
+def test_a_small_tree_after_a_large_one_has_the_room_that_it_needs() -> None:
+    """And no more, though the buffers stay: else each of its cycles would show the head more than there is."""
+    target, head = moved("cpu")
+    graph, asked = Graph(), [request([1, 2], shape=TreeShape(8, depth, 4), max_new_tokens=9) for depth in (6, 1, 6)]
+    rooms = []
+    for each in asked:
+        assert story(run(target, head, each, stack=graph)) == story(run(target, head, each))
+        rooms.append(graph.state(target, head, 1, 64, each.shape.levels + 1, sampled=False).features.shape[1])
+    assert rooms == [8, 3, 8] and graph._state is not None and graph._state.features.shape[1] == 8
+    assert {key[-1] for key in graph._graphs} == {8, 3}
 
 
 @torch.inference_mode()

@@ -80,7 +80,7 @@ def _merge(parts, sums, out, places, D: tl.constexpr, BLOCK_D: tl.constexpr, SPL
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Attention of queries (B, kv_heads, groups, n, d) over keys, values (B, kv_heads, span, d): (B, n, kv_heads,
-    groups, d). mask (B or 1, 1, n, span) additive.
+    groups, d). mask (B or 1, 1, n, span) additive, its rows unbroken; any other raises ValueError.
 
     A program takes a few queries of one key/value head through all slots (the running softmax of FlashAttention,
     arXiv:2205.14135), and queries that share keys and values share the reading. Long spans are split among programs
@@ -88,9 +88,12 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: flo
     """
     batch, kv_heads, groups, tokens, d = query.shape
     span, wide = keys.shape[2], triton.next_power_of_2(d)
+    if tuple(mask.shape[1:]) != (1, tokens, span) or len(mask) not in (1, batch) or mask.stride(3) != 1:
+        given = f"{tuple(mask.shape)} with strides {mask.stride()}"
+        raise ValueError(f"attention needs a mask of shape {(batch, 1, tokens, span)} in unbroken rows, got {given}")
     blocks = triton.cdiv(groups * tokens, QUERIES)
     splits = _splits(span, blocks * kv_heads * batch, query.device)
-    block = _block(wide * query.dtype.itemsize, query.device)
+    block, stages = _block(wide * query.dtype.itemsize, query.device)
     share = triton.cdiv(triton.cdiv(span, block), splits) * block  # slots that one program reads
     places = batch * tokens * kv_heads * groups
     shape, device = (batch, tokens, kv_heads, groups, d), query.device
@@ -102,7 +105,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: flo
         *query.stride()[:4], *keys.stride()[:3], mask.stride(0) if len(mask) > 1 else 0, mask.stride(2),
         GROUPS=groups, D=d, BLOCK_D=max(16, wide), QUERIES=QUERIES, BLOCK=block, SPLITS=splits,
         PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=WARPS,
-        num_stages=STAGES,
+        num_stages=stages,
     )  # fmt: skip
     if splits > 1:
         _merge[places,](
@@ -119,10 +122,12 @@ def _splits(span: int, programs: int, device: torch.device) -> int:
     return max(1, min(triton.cdiv(span, SPLIT), MOST_SPLITS, wanted // programs))
 
 
-def _block(row_bytes: int, device: torch.device) -> int:
-    """Slots read at a time: keys and values of STAGES such blocks, and queries, lie in shared memory."""
+def _block(row_bytes: int, device: torch.device) -> tuple[int, int]:
+    """Slots read at a time, and such blocks on their way at once: their keys and values, and the queries, lie in shared
+    memory. Where not even the smallest blocks fit so, one is read after the other."""
     if device.type != "cuda":
-        return BLOCKS[-1]
+        return BLOCKS[-1], 1
     properties: Any = torch.cuda.get_device_properties(device)
     room = properties.shared_memory_per_block_optin
-    return next((block for block in BLOCKS if (2 * STAGES * block + QUERIES) * row_bytes <= room), BLOCKS[-1])
+    fitting = (block for block in BLOCKS if (2 * STAGES * block + QUERIES) * row_bytes <= room)
+    return next(((block, STAGES) for block in fitting), (BLOCKS[-1], 1))

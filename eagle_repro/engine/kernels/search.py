@@ -18,7 +18,8 @@ def _best_of_part(logits, values, numbers, sums, size, count, PART: tl.constexpr
     value = tl.load(logits + row * size + number, mask=number < size, other=float("-inf")).to(tl.float32)
     highest = tl.max(value, 0)
     tl.store(sums + 2 * (row * parts + part), highest)
-    tl.store(sums + 2 * (row * parts + part) + 1, tl.sum(tl.exp(value - highest), 0))
+    base = tl.where(highest == float("-inf"), 0.0, highest)  # of a part that is -inf throughout
+    tl.store(sums + 2 * (row * parts + part) + 1, tl.sum(tl.exp(value - base), 0))
     for place in range(count):
         best = tl.max(value, 0)
         found = tl.min(tl.where(value == best, number, size), 0)  # the first of equals
