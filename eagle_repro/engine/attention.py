@@ -7,17 +7,23 @@ row of -inf becomes NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
 
+T = TypeVar("T")
 TREE_ATTENTION = "eagle_repro_tree"
+#: Kernels that take any length as it comes.
+UNPLANNED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_planned: ContextVar[bool] = ContextVar("inside planned()", default=False)
 
 
 class SlotCache:
@@ -160,12 +166,33 @@ def folded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sc
 def _of_one_text(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """folded_attention() that copies nothing: key/value heads go as rows, and the heads of a row read the same memory.
 
-    The kernels for a GPU take that (on an H200 cuDNN's is picked, twice as fast here as the memory-efficient one).
+    The kernels for a GPU take that.
     """
     groups = query.shape[2]
     key, value = (each.transpose(0, 1).expand(-1, groups, -1, -1) for each in (key, value))
     out = F.scaled_dot_product_attention(query[0], key, value, attn_mask=mask, scale=scale)
     return out.permute(2, 0, 1, 3).unsqueeze(0)
+
+
+def planned(work: Callable[[], T]) -> Callable[[], T]:
+    """The work, with whichever attention kernel torch picks. On an H200 that is cuDNN's, twice as fast as the others;
+    but for each new shape it is planned for a tenth of a second: good for what is captured and replayed, not for a
+    prompt.
+    """
+
+    def inside() -> T:
+        token = _planned.set(True)
+        try:
+            return work()
+        finally:
+            _planned.reset(token)
+
+    return inside
+
+
+def attention_kernels(device: torch.device) -> AbstractContextManager[None]:
+    """For a pass: outside planned() the attention kernels that need no planning."""
+    return sdpa_kernel(UNPLANNED) if device.type == "cuda" and not _planned.get() else nullcontext()
 
 
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from eagle_repro.engine.attention import planned
+
 T = TypeVar("T")
 
 
@@ -20,7 +22,7 @@ class Recorded(Generic[T]):
     """
 
     def __init__(self, work: Callable[[], T], device: torch.device, pool: Any = None) -> None:
-        self._work = work
+        self._work = work = planned(work)
         self._graph = torch.cuda.CUDAGraph() if device.type == "cuda" else None
         if self._graph is None:
             self.result = work()
@@ -50,6 +52,7 @@ def warm_up(work: Callable[[], Any], device: torch.device, restore: Sequence[Ten
     """Do the work once and undo it: libraries make their handles and workspaces at a first call, not under capture."""
     if device.type != "cuda":
         return
+    work = planned(work)
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side), unchanged(restore):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from eagle_repro.engine.attention import SlotCache
+from eagle_repro.engine.attention import SlotCache, attention_kernels
 from eagle_repro.engine.checkpoint import (
     HeadConfig,
     HeadMismatch,
@@ -147,8 +147,13 @@ class Eagle3Head(nn.Module):
 
         mask (B, 1, n, span) additive; cache set with at().
         """
-        if self.fused is not None and isinstance(cache, SlotCache):
-            return self.fused(hidden, tokens, positions, mask, cache)
+        if not isinstance(cache, SlotCache):  # a head in training, which attends in its own way
+            return self._stock(hidden, tokens, positions, mask, cache)
+        with attention_kernels(hidden.device):
+            run = self.fused or self._stock
+            return run(hidden, tokens, positions, mask, cache)
+
+    def _stock(self, hidden: Tensor, tokens: Tensor, positions: Tensor, mask: Tensor, cache: HeadCache) -> Tensor:
         # A head in training computes in another dtype than the target whose table it borrows.
         embedded = F.embedding(tokens, self.embedding).to(hidden.dtype)
         return self.midlayer(hidden, embedded, self.rotary(positions).unsqueeze(2), mask, cache)

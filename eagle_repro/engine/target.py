@@ -13,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagle_repro.engine.attention import TREE_ATTENTION, SlotCache, attention_of, fold_mask, visibility
+from eagle_repro.engine.attention import (
+    TREE_ATTENTION,
+    SlotCache,
+    attention_kernels,
+    attention_of,
+    fold_mask,
+    visibility,
+)
 from eagle_repro.engine.fused import FusedDecoder, fusible
 from eagle_repro.engine.split import SplitCache
 from eagle_repro.engine.tree import ancestor_mask
@@ -79,8 +86,14 @@ class Target:
 
         Returns the last hidden states (B, n, H) and, when asked, the tapped features (B, n, 3H).
         """
-        if self.fused is not None:
-            return self.fused(tokens, positions, mask, cache, self.taps if features else ())
+        with attention_kernels(self.device):
+            if self.fused is not None:
+                return self.fused(tokens, positions, mask, cache, self.taps if features else ())
+            return self._stock(tokens, positions, mask, cache, features=features)
+
+    def _stock(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor, cache: SlotCache, *, features: bool
+    ) -> tuple[Tensor, Tensor | None]:
         mask = fold_mask(mask, self.heads // self.kv_heads)
         with attention_of(self.model, TREE_ATTENTION), self._tapped(self.taps if features else ()) as tapped:
             # The cache goes fourth by position: its keyword was renamed between transformers versions.

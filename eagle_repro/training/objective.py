@@ -9,6 +9,7 @@ position i computes (engine.cycle.draft_candidates), with the text's tokens in p
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from eagle_repro.engine.attention import planned
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.target import Target
 from eagle_repro.training.batches import Batch
@@ -174,7 +176,8 @@ class Observer:
         slots = torch.arange(self.length, device=batch.tokens.device).expand_as(batch.tokens)
         mask = document_mask(batch.document, self.target.dtype)
         cache = self.cache.at(slots, self.length)
-        hidden, features = self.target.forward(batch.tokens, batch.positions, mask, cache)
+        forward = planned(partial(self.target.forward, batch.tokens, batch.positions, mask, cache))
+        hidden, features = forward()  # all batches are of one shape
         assert features is not None
         probabilities = F.linear(hidden, self.rows, self.bias).softmax(dim=-1, dtype=torch.float32)
         return Observed(features, probabilities.to(features.dtype))

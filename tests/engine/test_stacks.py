@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from eagle_repro.api import Pair
 from eagle_repro.engine.accept import Sampling
+from eagle_repro.engine.attention import attention_kernels
 from eagle_repro.engine.capture import captured
 from eagle_repro.engine.devices import resolve_stack
 from eagle_repro.engine.generate import Request, run, run_batch
@@ -265,3 +267,22 @@ def test_the_stack_follows_the_device() -> None:
         resolve_stack("graph", torch.device("cuda"), split=True)
     with pytest.raises(ValueError, match="not known"):
         resolve_stack("fast", CPU)
+
+
+def test_only_what_is_captured_may_take_attention_kernels_that_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning takes a tenth of a second for each new shape, and each prompt is one."""
+    target, head = moved("cpu")
+    seen: dict[int, set[bool]] = {}
+    forward = Target.forward
+
+    def watched(self: Target, tokens: torch.Tensor, *args: Any, **options: Any) -> Any:
+        planned = isinstance(attention_kernels(torch.device("cuda")), nullcontext)
+        seen.setdefault(tokens.shape[1], set()).add(planned)
+        return forward(self, tokens, *args, **options)
+
+    monkeypatch.setattr(Target, "forward", watched)
+    for stack, cycles in ((Graph(), True), (Eager(), False)):
+        seen.clear()
+        run(target, head, request([1, 2, 3, 4, 5], shape=TreeShape(9, 2, 4), max_new_tokens=6), stack=stack)
+        assert seen == {5: {False}, 9: {cycles}}
+    assert isinstance(attention_kernels(torch.device("cpu")), nullcontext)
