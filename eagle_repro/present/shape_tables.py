@@ -108,7 +108,7 @@ def adaptive(record: Record) -> Table:
         return table(ADAPTIVE, [], columns, ["This record has no runs of the adaptive method.", bench_line(record)])
     trees = max(row["shapes"] for row in rows)
     notes = [
-        "adaptive: a tree or a plain step for every cycle, by what the text has accepted so far.",
+        "adaptive: a tree or a plain step for every cycle, by what the head expects and how far that came true so far.",
         "tau: plain steps are cycles of one token.",
         f"best fixed tree: of {trees} measured on the same questions, the one with the fewest seconds in all.",
         "It is chosen after the fact and by those seconds, so luck is on its side: adaptive / best is rather too low.",
