@@ -24,7 +24,7 @@ from eagle_repro.engine.shape import TreeShape
 
 #: Where nobody names candidates. Small trees win where a pass costs by the token (a CPU), wide ones where it does not.
 CANDIDATES = (
-    TreeShape(2, 0, 1), TreeShape(3, 1, 1), TreeShape(6, 2, 2), TreeShape(16, 3, 4),
+    TreeShape(2, 0, 1), TreeShape(3, 1, 2), TreeShape(6, 2, 2), TreeShape(16, 3, 4),
     TreeShape(11, 0, 10), TreeShape(32, 1, 10), TreeShape(60, 2, 10), TreeShape(60, 3, 10), TreeShape(60, 5, 10),
     TreeShape(60, 7, 10),
 )  # fmt: skip
