@@ -54,11 +54,6 @@ class SlotCache:
     def device(self) -> torch.device:
         return self.kv.device
 
-    def like(self, other: SlotCache) -> bool:
-        """Whether both hold keys and values of one size and kind, whatever their rows and slots."""
-        ours, theirs = ((*c.kv.shape[:2], *c.kv.shape[4:], c.kv.dtype, c.kv.device) for c in (self, other))
-        return ours == theirs
-
     def at(self, slots: Tensor, span: int) -> SlotCache:
         """Make the next pass write slots (B, n) and read 0..span-1. Slots out of range are clamped to the last one."""
         self.span = span

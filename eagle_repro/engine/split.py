@@ -49,11 +49,6 @@ class SplitCache(SlotCache):
     def capacity(self) -> int:
         return self.parts[0].capacity
 
-    def like(self, other: SlotCache) -> bool:
-        if not isinstance(other, SplitCache) or len(self.parts) != len(other.parts):
-            return False
-        return all(ours.like(theirs) for ours, theirs in zip(self.parts, other.parts, strict=True))
-
     def at(self, slots: Tensor, span: int) -> SlotCache:
         for part in self.parts:
             part.at(slots.to(part.device), span)

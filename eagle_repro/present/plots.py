@@ -57,12 +57,12 @@ def roofline(record: Record, lang: str = "en") -> Picture:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     for count in sorted({1, flat, last}):
-        cost = float(frame.loc[frame["tokens"] == count, "ms"].iloc[0])
+        point = frame[frame["tokens"] == count].iloc[0]
         note(
             axes,
-            word("ms", lang, ms=short(cost)),
-            (count, cost),
-            (-4 if count == 1 else 0, 9),
+            word("ms", lang, ms=short(point["ms"])),
+            (count, point["ms_high"]),  # above the bar
+            (-4 if count == 1 else 0, 7),
             color="#222222",
             ha="left" if count == 1 else "center",
         )

@@ -137,7 +137,7 @@ def test_the_compiled_stack_writes_what_eager_writes_and_compiles_for_all_length
     plain = Target(deepcopy(target.model)), deepcopy(head)
     plain[1].fused = None
     stack = make_stack("compiled")
-    options: dict[str, Any] = {"max_new_tokens": 12, "stop": "never"}
+    options: dict[str, Any] = {"max_new_tokens": 5, "stop": "never"}
     asked = [Request([1, 2, 3], shape=TreeShape(12, 3, 4), **options), Request([4, 5], method="plain", **options)]
     asked += [
         Request([9] * 80, shape=TreeShape(12, 3, 4), **options),

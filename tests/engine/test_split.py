@@ -150,7 +150,6 @@ def test_a_split_cache_holds_each_run_of_layers_apart_and_reads_like_one(split: 
     ours, whole = split.target.cache(2, 16), pair.target.cache(2, 16)
     assert isinstance(ours, SplitCache) and [part.kv.shape[0] for part in ours.parts] == [3, 5]
     assert not isinstance(whole, SplitCache) and ours.capacity == whole.capacity
-    assert ours.like(split.target.cache(1, 4)) and not ours.like(whole)
     slots = torch.tensor([[0, 1, 2], [3, 4, 5]])
     for layer in range(split.target.layers):
         for cache in (ours, whole):
