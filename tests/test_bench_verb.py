@@ -44,7 +44,8 @@ def test_every_stack_has_its_steps_and_phases(capsys: pytest.CaptureFixture[str]
     ]
     for row in document["costs"]:
         parts = sum(row[f"{phase}_ms"] for phase in ("draft", "verify", "accept", "commit"))
-        assert 0 < parts < 1.5 * row["cycle_ms"] and row["plain_ms"] > 0 and row["host_ms"] >= 0
+        # Of two other cycles, on a machine that may do other work: they show the unit, not the sum.
+        assert 0.1 * row["cycle_ms"] < parts < 10 * row["cycle_ms"] and row["plain_ms"] > 0 and row["host_ms"] >= 0
         assert row["steps"] == pytest.approx(row["cycle_ms"] / row["plain_ms"])
         assert row["utilisation"] == pytest.approx(row["floor_ms"] / row["plain_ms"])
 
