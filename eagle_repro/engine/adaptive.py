@@ -52,9 +52,8 @@ class Levels:
 
     def observe(self, chances: np.ndarray) -> None:
         """chances (rows, levels): of getting down to each level, never rising."""
-        above = np.concatenate((np.ones((len(chances), 1)), chances[:, :-1]), axis=1)
         self.reached[: chances.shape[1]] += chances.sum(axis=0)
-        self.tried[: chances.shape[1]] += above.sum(axis=0)
+        self.tried[: chances.shape[1]] += _above(chances).sum(axis=0)
 
     def rates(self, smaller: Sequence[float] | None) -> list[float]:
         """The chance of each level once the one above is reached.
@@ -128,7 +127,12 @@ class Chooser:
             if size <= shape.total_tokens:
                 chances = np.minimum.accumulate(np.minimum(reached[:, :, size - 2], 1.0), axis=1)
                 levels.observe(chances)
-        above = np.concatenate((np.ones((len(chances), 1)), chances[:, :-1]), axis=1)
+        # The last chances are those of this very size.
         tried = np.arange(shape.levels) <= counts[:, None]
-        self.said += float((chances / np.maximum(above, 1e-9))[tried].sum())
+        self.said += float((chances / np.maximum(_above(chances), 1e-9))[tried].sum())
         self.kept += float(counts.sum())
+
+
+def _above(chances: np.ndarray) -> np.ndarray:
+    """Of chances (rows, levels) to get down to each level those of the level above, 1 for the first."""
+    return np.concatenate((np.ones((len(chances), 1)), chances[:, :-1]), axis=1)
