@@ -197,12 +197,13 @@ def _time_shape(writer: RecordWriter, plan: Plan, device: str, stack: str) -> It
     except RuntimeError as error:  # torch's own out-of-memory error is one, too
         _skip(writer, "timing", 0, plan.shape.name, reason_of(error))
         return
-    pair = replace(made, max_length=max(made.max_length, max(plan.contexts) + plan.tokens))
+    tokens = plan.cycles + 2  # one text is enough: nothing is accepted, and its ends are not watched
+    pair = replace(made, max_length=max(made.max_length, max(plan.contexts) + tokens))
     for place, step in left:
         axis, value, size, context = place
-        prompts = [meaningless(pair.target.vocabulary, context - plan.tokens // 2)] * size
+        prompts = [meaningless(pair.target.vocabulary, context - tokens // 2)] * size
         try:
-            found, ready = watch(pair, step, [prompts], plan.tokens, plan.cycles)
+            found, ready = watch(pair, step, [prompts], tokens, plan.cycles)
         except (NonFiniteLogits, torch.OutOfMemoryError) as error:
             _skip(writer, axis, value, pair.name, reason_of(error))
             continue

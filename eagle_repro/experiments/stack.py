@@ -7,7 +7,7 @@ weights in a published shape is timed beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from eagle_repro.measure.roofline import card_of, measured_bandwidth
 from eagle_repro.sources.pairs import SHAPES, PairShape
 
 NAME, SHAPES_RECORD = "08_stack", "03_tree_shape"
-FEWER_ON_EAGER = 4  # times fewer cycles are timed on a GPU's eager stack, where each takes ten times as long
+FEWER_ON_EAGER = 4  # times fewer cycles, in shorter texts, are timed on a GPU's eager stack: they take so much longer
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ def _measure_pair(
 ) -> None:
     """Costs and texts of the trained pair on its stack."""
     plan = PLANS[protocol.profile]
-    prompts = prompts_of(pair, in_domain(protocol.sets), plan.watching.prompt)
-    for _ in progress(_costs(writer, pair, prompts, list(trees.values()), plan), f"{pair.stack}, cycles", None):
+    costs = _costs(writer, pair, in_domain(protocol.sets), list(trees.values()), plan)
+    for _ in progress(costs, f"{pair.stack}, cycles", None):
         pass
     tokens = min(protocol.new_tokens, plan.tokens)
     # What varies are the questions.
@@ -161,8 +161,7 @@ def _time_shape(
         writer.write(key, _skipped(plan.shape, stack, error))
         return
     try:
-        prompts = prompts_of(pair, (), plan.watching.prompt)
-        for _ in progress(_costs(writer, pair, prompts, trees, plan), f"{stack}, {plan.shape.name}", None):
+        for _ in progress(_costs(writer, pair, (), trees, plan), f"{stack}, {plan.shape.name}", None):
             pass
     except (NonFiniteLogits, torch.OutOfMemoryError) as error:
         writer.write(key, _skipped(plan.shape, stack, error))
@@ -175,11 +174,13 @@ def _skipped(shape: PairShape, stack: str, error: Exception) -> Row:
 
 
 def _costs(
-    writer: RecordWriter, pair: Pair, prompts: list[list[int]], trees: list[TreeShape], plan: Plan
+    writer: RecordWriter, pair: Pair, sets: Sequence[str], trees: list[TreeShape], plan: Plan
 ) -> Iterator[None]:
     beside, watching = [TreeShape(*tree) for tree in plan.trees], plan.watching
     if pair.stack == "eager" and pair.target.device.type == "cuda":
-        watching = replace(watching, cycles=-(-watching.cycles // FEWER_ON_EAGER))
+        fewer = {name: -(-getattr(watching, name) // FEWER_ON_EAGER) for name in ("cycles", "tokens")}
+        watching = replace(watching, **fewer)
+    prompts = prompts_of(pair, sets, watching.prompt)
     for key, row in stack_rows(pair, prompts, [*trees, *beside], watching, writer.has):
         writer.write(key, row)
         yield
