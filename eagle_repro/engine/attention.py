@@ -23,6 +23,7 @@ T = TypeVar("T")
 TREE_ATTENTION = "eagle_repro_tree"
 #: Kernels that take any length as it comes.
 UNPLANNED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+LONG, FEW = 1024, 128  # slots from which, and queries up to which, by_products() is faster on a GPU than a fused kernel
 _planned: ContextVar[bool] = ContextVar("inside planned()", default=False)
 
 
@@ -148,7 +149,8 @@ def folded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sc
     """
     batch, _, groups, tokens, _ = query.shape
     if mask is not None and batch == 1 and tuple(mask.shape) == (1, 1, tokens, key.shape[2]):
-        return _of_one_text(query, key, value, mask, scale)
+        spread = query.is_cuda and 1 < tokens <= FEW and key.shape[2] >= LONG
+        return (by_products if spread else _of_one_text)(query, key, value, mask, scale)
     expected = (batch, 1, groups * tokens, key.shape[2])
     if mask is None or tuple(mask.shape) != expected:
         given = None if mask is None else tuple(mask.shape)
@@ -167,6 +169,20 @@ def _of_one_text(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale:
     key, value = (each.transpose(0, 1).expand(-1, groups, -1, -1) for each in (key, value))
     out = F.scaled_dot_product_attention(query[0], key, value, attn_mask=mask, scale=scale)
     return out.permute(2, 0, 1, 3).unsqueeze(0)
+
+
+def by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """folded_attention() of one text, mask (1, 1, n, span), by two matrix products with float32 scores in between.
+
+    A fused kernel gives a head and its queries to one multiprocessor, however long the cache is; a matrix product
+    spreads over all of them. On an H200, 60 nodes and 16,000 slots of Qwen3-1.7B's layer take a third of the time.
+    """
+    groups, tokens = query.shape[2:4]
+    exact: dict[str, Any] = {"out_dtype": torch.float32} if query.dtype.itemsize == 2 else {}
+    scores = torch.bmm(query[0].flatten(1, 2), key[0].transpose(1, 2), **exact).unflatten(1, (groups, tokens))
+    weights = torch.add(mask, scores, alpha=scale).softmax(dim=-1).to(value.dtype)
+    out = torch.bmm(weights.flatten(1, 2), value[0])
+    return out.unflatten(1, (groups, tokens)).permute(2, 0, 1, 3).unsqueeze(0)
 
 
 def planned(work: Callable[[], T]) -> Callable[[], T]:

@@ -173,9 +173,7 @@ def _skipped(shape: PairShape, stack: str, error: Exception) -> Row:
     return {"what": "skipped", "pair": shape.name, "stack": stack, "reason": reason_of(error)}
 
 
-def _costs(
-    writer: RecordWriter, pair: Pair, sets: Sequence[str], trees: list[TreeShape], plan: Plan
-) -> Iterator[None]:
+def _costs(writer: RecordWriter, pair: Pair, sets: Sequence[str], trees: list[TreeShape], plan: Plan) -> Iterator[None]:
     beside, watching = [TreeShape(*tree) for tree in plan.trees], plan.watching
     if pair.stack == "eager" and pair.target.device.type == "cuda":
         fewer = {name: -(-getattr(watching, name) // FEWER_ON_EAGER) for name in ("cycles", "tokens")}
