@@ -24,9 +24,9 @@ TREE_ATTENTION = "eagle_repro_tree"
 #: Kernels that take any length as it comes.
 UNPLANNED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 LONG, FEW = 1024, 128  # slots from which, and queries up to which, by_products() is faster on a GPU than a fused kernel
-#: Where heads share keys by a stride of 0, torch's memory-efficient kernel is wrong (2.11) for a query that is alone in
-#: its block of 64 or 32, unless it is alone in all.
-ODD = 32
+#: Queries of a block of torch's memory-efficient kernel, or of half of one. Where heads share keys by a stride of 0, it
+#: takes a query that is the only one of the last block for the only one of all, and is wrong for it (torch 2.11).
+BLOCK = 32
 _planned: ContextVar[bool] = ContextVar("inside planned()", default=False)
 
 
@@ -154,7 +154,7 @@ def folded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sc
     if mask is not None and batch == 1 and tuple(mask.shape) == (1, 1, tokens, key.shape[2]):
         if query.is_cuda and 1 < tokens <= FEW and key.shape[2] >= LONG:
             return by_products(query, key, value, mask, scale)
-        if tokens == 1 or tokens % ODD != 1:
+        if tokens == 1 or tokens % BLOCK != 1:
             return _of_one_text(query, key, value, mask, scale)
         mask = fold_mask(mask, groups)
     expected = (batch, 1, groups * tokens, key.shape[2])
