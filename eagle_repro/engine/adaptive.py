@@ -25,8 +25,8 @@ from eagle_repro.engine.shape import TreeShape
 #: Where nobody names candidates. Small trees win where a pass costs by the token (a CPU), wide ones where it does not.
 CANDIDATES = (
     TreeShape(2, 0, 1), TreeShape(3, 1, 2), TreeShape(6, 2, 2), TreeShape(16, 3, 4),
-    TreeShape(11, 0, 10), TreeShape(32, 1, 10), TreeShape(60, 2, 10), TreeShape(60, 3, 10), TreeShape(60, 5, 10),
-    TreeShape(60, 7, 10),
+    TreeShape(11, 0, 10), TreeShape(32, 1, 10), TreeShape(60, 2, 10), TreeShape(60, 3, 10), TreeShape(60, 4, 10),
+    TreeShape(60, 5, 10), TreeShape(60, 7, 10),
 )  # fmt: skip
 FIRST_GUESS, FIRST_PRIOR = 0.7, 0.5  # of the first level of the smallest tree; cycles that this counts like
 PRIOR = 3.0  # cycles that a guess from the neighbours counts like

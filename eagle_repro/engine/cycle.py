@@ -112,7 +112,8 @@ def cycle(
         return root_tree(state.root)
 
     def verified() -> tuple[Tensor, Tensor, Tensor | None]:
-        logits, features = verify(target, state, tree, span, features=head is not None)
+        read = shape.pass_span(span) if shape is not None else span
+        logits, features = verify(target, state, tree, read, features=head is not None)
         choices = choose(logits, sampling, node_noise(state, tree))
         return choices, finite_choices(logits, choices), features
 

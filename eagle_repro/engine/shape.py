@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+BUCKET = 64  # cache slots are read in multiples of this, so that shapes repeat from cycle to cycle
+
 
 @dataclass(frozen=True)
 class TreeShape:
@@ -63,6 +65,11 @@ class TreeShape:
     def slots(self) -> int:
         """Cache slots a cycle may touch beyond the committed length, in either cache."""
         return max(self.total_tokens, self.depth * self.top_k) + self.depth + 2
+
+    def pass_span(self, span: int) -> int:
+        """How many slots the verification pass of a cycle of this span reads: a wide draft needs more than its tree."""
+        least = span - self.slots + self.total_tokens
+        return min(span, -(-least // BUCKET) * BUCKET)
 
     def require_vocabulary(self, draft_vocabulary: int) -> None:
         """Raise ValueError when top_k asks for more children than the draft vocabulary has tokens."""

@@ -23,11 +23,10 @@ from eagle_repro.engine.capture import Recorded, captured, unchanged, warm_up
 from eagle_repro.engine.compiled import compiling
 from eagle_repro.engine.cycle import Launch, State, at_once, cycle
 from eagle_repro.engine.head import Eagle3Head
-from eagle_repro.engine.shape import TreeShape
+from eagle_repro.engine.shape import BUCKET, TreeShape
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
-BUCKET = 64
 TIMED = 3  # cycles behind a stated time, after one that is thrown away
 FEW_GRAPHS, GRAPH_BYTES = 96, 10**8  # a stack keeps as many graphs, or one for so many bytes of the card's memory
 T = TypeVar("T")

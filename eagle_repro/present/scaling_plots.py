@@ -81,7 +81,7 @@ def _along(frame: pd.DataFrame, axis: str) -> pd.DataFrame:
 
 def _speedups(axes: Axes, frame: pd.DataFrame, lang: str) -> None:
     ends = _lines(axes, frame, "speedup")
-    axes.axhline(1, zorder=1, **PLAIN)
+    axes.hlines(1, frame["value"].min(), frame["value"].max(), zorder=1, **PLAIN)  # not through the labels at the ends
     axes.set(title=word("panel_against_plain", lang), ylim=(0, None))
     _axis(axes, frame, frame["axis"].iloc[0], lang, ends)
 
@@ -120,9 +120,9 @@ def _finding(record: Record, frame: pd.DataFrame, axis: str, lang: str) -> str:
     rows = frame[(frame[scaling.TREE] == best[scaling.TREE]).all(axis=1)]
     places = scaling.gone(record)
     where = places[(places["axis"] == axis) & (places[scaling.TREE] == best[scaling.TREE]).all(axis=1)].iloc[0]
-    numbers = {"first": f"{best['speedup']:.2f}", "end": f"{rows['speedup'].iloc[-1]:.2f}"}
+    numbers = {"first": f"{best['speedup']:.2f}", "end": f"{rows['speedup'].iloc[-1]:.2f}", "shape": tree_label(best)}
     if best["speedup"] <= 1:
-        return word("scaling_none", lang, shape=tree_label(best), **numbers)
+        return word("scaling_none", lang, **numbers)
     if math.isinf(where["at"]):
         return word(f"{axis}_stays", lang, start=values[0], last=rows["value"].iloc[-1], **numbers)
     return word(f"{axis}_gone", lang, at=limit(where["at"], where["last"]), **numbers)

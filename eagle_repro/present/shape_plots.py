@@ -91,6 +91,7 @@ def prediction(record: Record, lang: str = "en") -> Picture:
     at, below = (worst["predicted"], worst["measured"]), frame["error"].median() < 0
     place: dict[str, Any] = {"xytext": (0.98, 0.05) if below else (0.02, 0.93), "ha": "right" if below else "left"}
     line: dict[str, Any] = {"arrowstyle": "-", "color": GREY, "linewidth": 0.7}
+    place["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # the lines at 1 do not run through it
     axes.annotate(text, at, textcoords="axes fraction", arrowprops=line, color=GREY, fontsize=8.5, **place)
     axes.set(xlim=(low, high), ylim=(low, high), xlabel=word("fit_predicted", lang), ylabel=word("measured", lang))
     errors = 100 * frame["error"].abs()

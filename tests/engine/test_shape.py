@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eagle_repro.engine.attention import SlotCache
 from eagle_repro.engine.generate import Request, run
-from eagle_repro.engine.shape import TreeShape, node_capacity
+from eagle_repro.engine.shape import BUCKET, TreeShape, node_capacity
 from eagle_repro.engine.stacks import read_span
 from eagle_repro.engine.target import Target
 from tests.engine.tiny import random_head, random_target
@@ -153,3 +153,26 @@ def test_slots_hold_a_verified_tree_all_drafted_levels_and_the_padded_features(
 def test_a_cache_clamps_what_lies_outside_instead_of_failing() -> None:
     cache = SlotCache(1, 1, 4, 1, 2, torch.float32, "cpu")
     assert cache.at(torch.tensor([[2, 3, 9]]), 4).slots.tolist() == [[2, 3, 3]]
+
+
+@given(
+    length=st.integers(0, 5000),
+    depth=st.integers(0, 10),
+    top_k=st.integers(1, 160),
+    nodes=st.integers(2, 700),
+    more=st.integers(0, 300),
+)
+def test_a_pass_reads_its_tree_whole_and_little_beyond(
+    length: int, depth: int, top_k: int, nodes: int, more: int
+) -> None:
+    shape, _ = TreeShape.clipped(max(2, nodes), depth, top_k)
+    span = read_span(length, shape.slots + more)  # more: of another candidate of the same text
+    read = shape.pass_span(span)
+    assert length + shape.total_tokens <= read <= span
+    assert read % BUCKET == 0
+    assert read <= length + shape.total_tokens + more + 2 * BUCKET
+
+
+def test_a_pass_reads_no_less_where_the_span_is_no_multiple_of_a_bucket() -> None:
+    shape = TreeShape(12, 3, 4)
+    assert shape.pass_span(40) == 40
