@@ -57,10 +57,10 @@ def test_titles_follow_the_record(draw: Callable[..., Picture], write: Write) ->
         "Speculation saves 14.9 ms a token on eager, 0.18 ms on compiled: 99% was overhead"
     )
     assert draw("gains on one stack").finding.startswith("On eager the tree (96, 4, 16) gives 3.11x")
-    assert draw("batches").finding == "At 32 texts side by side nothing is left of the gain of 3.45x"
+    assert draw("batches").finding == "The tree (60, 7, 10) gains 3.45x for one text and nothing at 32 side by side"
     lasting = write("09_batch_context", [*rows.batch_rows(loss=0.1), *rows.context_rows(loss=3.0)], {})
-    assert scaling_plots.batches(lasting).finding.startswith("From 1 to 64 texts side by side the gain goes from 3.")
-    assert "tokens of context nothing is left" in scaling_plots.contexts(lasting).finding
+    assert scaling_plots.batches(lasting).finding.startswith("From 1 to 64 texts side by side (60, 7, 10) goes from 3.")
+    assert "is gone at" in scaling_plots.contexts(lasting).finding
     slower = [row | {"decode_s": 1.0 + (row["method"] == "eagle")} for row in rows.batch_rows()]
     losing = write("09_batch_context", slower, {})
     assert scaling_plots.batches(losing).finding.startswith("From the start no tree gains: (60, 7, 10) gives 0.50x")
