@@ -86,5 +86,5 @@ def timing(record: Record) -> Table:
 
 
 def limit(at: float, last: float) -> str:
-    """A place on an axis, or that it lies beyond the last point."""
-    return f">{last:,.0f}" if math.isinf(at) else f"{at:,.0f}" if at >= 10 else f"{at:.1f}"
+    """A place on an axis, read off between two points, so in two digits; or that it lies beyond the last point."""
+    return f">{last:,.0f}" if math.isinf(at) else f"{float(f'{at:.2g}'):,.0f}" if at >= 10 else f"{at:.1f}"

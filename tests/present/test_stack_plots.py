@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -105,3 +106,8 @@ def test_tables_say_what_was_left_out_and_what_one_stack_cannot_tell(records: di
     )
     assert "16000: left out, 16000 tokens and an answer are beyond" in scaling_tables.points(records["09"]).text()
     assert ">2" in scaling_tables.gone(records["09 short"]).text()
+
+
+def test_a_place_between_two_points_has_two_digits() -> None:
+    places = [(3473.0, 8000.0), (15.2, 64.0), (9.96, 64.0), (4.04, 64.0), (math.inf, 64.0)]
+    assert [scaling_tables.limit(*place) for place in places] == ["3,500", "15", "10.0", "4.0", ">64"]
