@@ -9,7 +9,7 @@ resamples never fall so far.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,10 @@ def points(record: Record) -> pd.DataFrame:
     Columns: axis, value (texts side by side, or tokens of a prompt), nodes, depth, top_k, units (batches), texts; tau
     and speedup (against plain decoding of the same batches), each with _low and _high; tokens_per_s,
     plain_tokens_per_s; same (share of texts with the ids of plain decoding one by one; along contexts, of plain
-    decoding).
+    decoding); alone (of texts with the ids that this tree gives in the smallest batch, which is of one text; None along
+    contexts).
     """
-    return pd.DataFrame([_point(*each) for each in _pairs_of(record)])
+    return pd.DataFrame([_point(pair) for pair in _pairs_of(record)])
 
 
 def gone(record: Record) -> pd.DataFrame:
@@ -41,12 +42,13 @@ def gone(record: Record) -> pd.DataFrame:
     not fall to 1 up to the last point, and the first point where it never was above 1.
     """
     found: dict[tuple[Any, ...], list[tuple[int, np.ndarray]]] = {}
-    for axis, value, tree, plain, eagle, _ in _pairs_of(record):
-        count = len(plain)
+    for pair in _pairs_of(record):
+        count = len(pair.plain)
         # Points with equally many batches hold the same questions, and are resampled alike.
         picks = np.random.default_rng(count).integers(0, count, size=(RESAMPLES, count))
         picks = np.vstack([np.arange(count), picks])
-        found.setdefault((axis, *tree), []).append((value, _speedup(plain, eagle)(picks)))
+        gain = _speedup(pair.plain, pair.eagle)(picks)
+        found.setdefault((pair.axis, *pair.tree), []).append((pair.value, gain))
     out = []
     for (axis, *sizes), each in found.items():
         values = [value for value, _ in each]
@@ -120,40 +122,66 @@ def _of(record: Record, what: str) -> pd.DataFrame:
     return rows[rows["what"] == what].dropna(axis="columns", how="all")
 
 
-def _pairs_of(record: Record) -> list[tuple[str, int, tuple[int, ...], pd.DataFrame, pd.DataFrame, dict[str, str]]]:
-    """Axis, value, tree, its plain and its speculative batches in one order, and plain ids by question."""
+@dataclass(frozen=True)
+class _Pair:
+    """A tree at a point: its plain and its speculative batches in one order; ids by question of plain decoding one by
+    one, and of this tree."""
+
+    axis: str
+    value: int
+    tree: tuple[int, ...]
+    plain: pd.DataFrame
+    eagle: pd.DataFrame
+    target_alone: dict[str, str]
+    tree_alone: dict[str, str]
+
+
+def _pairs_of(record: Record) -> list[_Pair]:
     found = []
     for axis in AXES:
         rows = _of(record, axis)
         plain = rows[rows["method"] == "plain"] if len(rows) else rows
-        alone: dict[str, str] = {}
+        alone: dict[tuple[int, ...] | None, dict[str, str]] = {}  # None: plain decoding
         for value in rows["value"].unique() if len(rows) else ():
             before = plain[plain["value"] == value].sort_values("place")
-            if axis == "context" or not alone:
-                alone = dict(zip(before["questions"].explode(), before["ids_sha256"].explode(), strict=True))
+            if axis == "context":
+                alone.clear()
+            alone.setdefault(None, _ids(before))
             after = rows[(rows["value"] == value) & (rows["method"] == "eagle")]
-            for tree, part in after.groupby(TREE, sort=False):
+            for sizes, part in after.groupby(TREE, sort=False):
+                tree = tuple(map(int, sizes))
                 both = set(part["place"]) & set(before["place"])
                 ours = part[part["place"].isin(both)].sort_values("place")
                 if both:
                     theirs = before[before["place"].isin(both)]
-                    found.append((axis, int(value), tuple(map(int, tree)), theirs, ours, alone))
+                    first = alone.setdefault(tree, _ids(ours))
+                    found.append(_Pair(axis, int(value), tree, theirs, ours, alone[None], first))
     return found
 
 
-def _point(
-    axis: str, value: int, tree: tuple[int, ...], plain: pd.DataFrame, eagle: pd.DataFrame, alone: dict[str, str]
-) -> dict[str, Any]:
-    count = len(plain)
+def _ids(batches: pd.DataFrame) -> dict[str, str]:
+    return dict(zip(batches["questions"].explode(), batches["ids_sha256"].explode(), strict=True))
+
+
+def _point(pair: _Pair) -> dict[str, Any]:
+    eagle, count = pair.eagle, len(pair.plain)
     emitted, cycles = (eagle[name].map(sum).to_numpy(dtype=float) for name in ("emitted", "cycles"))
     texts = list(zip(eagle["questions"].explode(), eagle["ids_sha256"].explode(), strict=True))
-    row = {"axis": axis, "value": value, **dict(zip(TREE, tree, strict=True)), "units": count, "texts": len(texts)}
+    row = {"axis": pair.axis, "value": pair.value, **dict(zip(TREE, pair.tree, strict=True))}
+    row |= {"units": count, "texts": len(texts)}
     row |= interval("tau", lambda picks: emitted[picks].sum(axis=-1) / cycles[picks].sum(axis=-1), count)
-    row |= interval("speedup", _speedup(plain, eagle), count)
+    row |= interval("speedup", _speedup(pair.plain, eagle), count)
     decoded = sum(eagle["tokens"]) - len(texts)  # the first token of a text is the prefill's
-    rates = {"tokens_per_s": eagle, "plain_tokens_per_s": plain}
+    rates = {"tokens_per_s": eagle, "plain_tokens_per_s": pair.plain}
     row |= {name: float(decoded / each["decode_s"].sum()) for name, each in rates.items()}
-    return row | {"same": sum(alone.get(question) == ids for question, ids in texts) / len(texts)}
+
+    def equal(alone: dict[str, str]) -> float:
+        return sum(alone.get(question) == ids for question, ids in texts) / len(texts)
+
+    return row | {
+        "same": equal(pair.target_alone),
+        "alone": equal(pair.tree_alone) if pair.axis == "batch" else None,
+    }
 
 
 def _speedup(plain: pd.DataFrame, eagle: pd.DataFrame) -> Any:

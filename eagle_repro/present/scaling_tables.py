@@ -29,6 +29,7 @@ def points(record: Record) -> Table:
         *GAINS,
         *RATES,
         Column("same", "same ids", share, right=True),
+        Column("alone", "as alone", share, right=True),
     )
     missing = [
         f"{row['pair']}, {AXES[row['axis']]}, {row['value']}: left out, {row['reason']}."
@@ -37,7 +38,8 @@ def points(record: Record) -> Table:
     ]
     notes = [
         "against plain: plain decoding of the same batches; a batch lasts until its last row has ended, prefill apart.",
-        "same ids: texts equal to those of plain decoding one by one. Brackets: 95% bootstrap over batches.",
+        "same ids: texts equal to those of plain decoding one by one; as alone: to those of this tree one by one.",
+        "Brackets: 95% bootstrap over batches.",
         *missing,
         bench_line(record),
     ]

@@ -99,7 +99,19 @@ def test_points_count_texts_that_differ_from_plain_decoding_one_by_one() -> None
         for row in found
     ]
     frame = scaling.points(made("09_batch_context", spoiled)).set_index(["value", "nodes"])
-    assert frame.loc[(2, 60), "same"] == pytest.approx(1 - 1 / rows.TEXTS) and frame.loc[(1, 60), "same"] == 1
+    for share in ("same", "alone"):
+        assert frame.loc[(2, 60), share] == pytest.approx(1 - 1 / rows.TEXTS) and frame.loc[(1, 60), share] == 1
+
+
+def test_a_tree_that_differs_from_plain_decoding_may_still_write_alike_in_every_batch() -> None:
+    found = [
+        row | ({"ids_sha256": ["other"] * len(row["ids_sha256"])} if row["method"] == "eagle" else {})
+        for row in (*rows.batch_rows(values=(1, 2)), *rows.context_rows(values=(1000, 2000)))
+    ]
+    frame = scaling.points(made("09_batch_context", found))
+    assert frame["same"].eq(0).all()
+    assert frame.loc[frame["axis"] == "batch", "alone"].eq(1).all()
+    assert frame.loc[frame["axis"] == "context", "alone"].isna().all()
 
 
 def test_timing_is_in_plain_steps_of_the_same_point() -> None:
