@@ -58,6 +58,10 @@ class SlotCache:
     def device(self) -> torch.device:
         return self.kv.device
 
+    @property
+    def nbytes(self) -> int:
+        return self.kv.nbytes
+
     def at(self, slots: Tensor, span: int) -> SlotCache:
         """Make the next pass write slots (B, n) and read 0..span-1. Slots out of range are clamped to the last one."""
         self.span = span

@@ -49,6 +49,10 @@ class SplitCache(SlotCache):
     def capacity(self) -> int:
         return self.parts[0].capacity
 
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
     def at(self, slots: Tensor, span: int) -> SlotCache:
         for part in self.parts:
             part.at(slots.to(part.device), span)

@@ -67,13 +67,18 @@ class Target:
         return self.embedding.dtype
 
     @property
+    def split(self) -> bool:
+        """Whether the layers lie on several devices."""
+        return set(self.places) != {self.device}
+
+    @property
     def eos_ids(self) -> frozenset[int]:
         """Every id that the generation config declares as end of text."""
         declared = getattr(self.model.generation_config, "eos_token_id", None)
         return frozenset([declared] if isinstance(declared, int) else declared or [])
 
     def cache(self, batch: int, slots: int) -> SlotCache:
-        if set(self.places) != {self.device}:
+        if self.split:
             return SplitCache(self.places, batch, slots, self.kv_heads, self.head_dim, self.dtype)
         if self.fused is not None:
             self.fused.rotary.reach(slots, self.device)

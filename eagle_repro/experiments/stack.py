@@ -70,7 +70,7 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     with session.writer() as writer:
         known, device = session.partial_rows(), session.pair.device
         trees = trees_of(session)
-        for stack in stacks_of(device):
+        for stack in stacks_of(device, split=session.pair.target.split):
             _measure_pair(writer, _opened(session, stack), protocol, trees, known, progress)
             _time_shape(writer, protocol, device, stack, list(trees.values()), progress)
         card = card_of(device)

@@ -36,9 +36,9 @@ class Watching:
 TEXTS = 4  # different prompts that are taken in turn
 
 
-def stacks_of(device: str | torch.device) -> list[str]:
-    """The stacks that a device has, the plainest first."""
-    return [name for name in STACKS if _has(name, torch.device(device))]
+def stacks_of(device: str | torch.device, *, split: bool = False) -> list[str]:
+    """The stacks that a device has, the plainest first. split: for a target that lies on others too."""
+    return [name for name in STACKS if _has(name, torch.device(device), split)]
 
 
 def prompts_of(pair: Pair, sets: Sequence[str], length: int) -> list[list[int]]:
@@ -82,8 +82,8 @@ def tree_fields(shape: TreeShape | None) -> dict[str, Any]:
     return {"nodes": shape.total_tokens, "depth": shape.depth, "top_k": shape.top_k}
 
 
-def _has(name: str, device: torch.device) -> bool:
+def _has(name: str, device: torch.device, split: bool) -> bool:
     try:
-        return resolve_stack(name, device) == name
+        return resolve_stack(name, device, split=split) == name
     except ValueError:
         return False

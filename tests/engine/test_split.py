@@ -22,6 +22,7 @@ from eagle_repro.engine.target import Target
 from eagle_repro.experiments import guards
 from eagle_repro.experiments.protocol import build_protocol
 from eagle_repro.experiments.sampling import sample_texts
+from eagle_repro.experiments.watched import watch
 from eagle_repro.measure.lossless import check
 from eagle_repro.sources.pairs import PAIRS, SHAPES
 from tests.models import pair_of, tiny_target
@@ -149,7 +150,7 @@ def test_the_size_of_weights_goes_by_the_precision() -> None:
 def test_a_split_cache_holds_each_run_of_layers_apart_and_reads_like_one(split: Pair, pair: Pair) -> None:
     ours, whole = split.target.cache(2, 16), pair.target.cache(2, 16)
     assert isinstance(ours, SplitCache) and [part.kv.shape[0] for part in ours.parts] == [3, 5]
-    assert not isinstance(whole, SplitCache) and ours.capacity == whole.capacity
+    assert not isinstance(whole, SplitCache) and ours.capacity == whole.capacity and ours.nbytes == whole.nbytes > 0
     slots = torch.tensor([[0, 1, 2], [3, 4, 5]])
     for layer in range(split.target.layers):
         for cache in (ours, whole):
@@ -172,6 +173,12 @@ def test_a_split_target_writes_the_same_ids(split: Pair, pair: Pair, method: str
         assert [each.ids for each in _listed(ours)] == [each.ids for each in _listed(one)]
     if method != "adaptive":  # which is as the clock says
         assert [each.tau for each in _listed(ours)] == [each.tau for each in _listed(one)]
+
+
+def test_cycles_of_a_split_target_are_watched_like_others(split: Pair, pair: Pair) -> None:
+    assert split.target.split and not pair.target.split
+    rows, ready = zip(*(watch(each, SHAPE, [[PROMPT]], 8, 3) for each in (split, pair)), strict=True)
+    assert ready[0]["buffer_bytes"] == ready[1]["buffer_bytes"] and rows[0]["verify_s"] > 0
 
 
 def test_sampled_texts_of_a_split_target_are_the_same(split: Pair, pair: Pair) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Protocol:
 @pytest.fixture
 def two_stacks(monkeypatch: pytest.MonkeyPatch, trained: Pair) -> None:
     """A CPU with a second stack: recorded phases, done again."""
-    monkeypatch.setattr(stack, "stacks_of", lambda device: ["eager", "graph"])
+    monkeypatch.setattr(stack, "stacks_of", lambda device, **_: ["eager", "graph"])
     monkeypatch.setattr(stack, "open_pair", lambda asked: replace(trained, stack=asked.stack))
     made = stack.random_pair
     monkeypatch.setattr(stack, "random_pair", lambda *given, stack: replace(made(*given, stack="eager"), stack=stack))
@@ -131,6 +132,17 @@ def test_one_stack_gives_way_to_a_published_record_of_several(
 
 def test_a_cpu_has_one_stack_and_every_stack_is_known() -> None:
     assert stacks_of("cpu") == ["eager"] and set(stacks_of("cpu")) <= set(STACKS)
+
+
+def test_a_target_that_is_split_over_cards_is_measured_on_eager_alone(
+    trained: Pair, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stacks_of("cuda:0", split=True) == ["eager"]
+    asked = []
+    monkeypatch.setattr(stack, "stacks_of", lambda device, split: asked.append(split) or ["eager"])
+    pair = replace(trained, target=copy(trained.target))
+    pair.target.places = [torch.device("cpu"), *[torch.device("cpu", 0)] * (pair.target.layers - 1)]
+    assert stacks.names(measured(protocol, pair)) == ["eager"] and asked == [True]
 
 
 # Watching
