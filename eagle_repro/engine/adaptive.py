@@ -116,10 +116,10 @@ class Chooser:
         """Learn from a cycle of `shape`: counts (rows,) of accepted levels; scores, depths (rows, n - 1) of its nodes.
 
         A smaller tree would have kept the nodes of the highest scores alone, and so much is known of it; of a larger
-        one nothing is.
+        one nothing is. A score that is not a number (of a head that overflows in float16) is no chance at all.
         """
         order = np.argsort(-scores, axis=1, kind="stable")
-        chance = np.exp(np.take_along_axis(scores, order, axis=1).astype(float))
+        chance = np.nan_to_num(np.exp(np.take_along_axis(scores, order, axis=1).astype(float)))
         of_level = np.take_along_axis(depths, order, axis=1)[:, None] == np.arange(1, shape.levels + 1)[:, None]
         reached = np.cumsum(np.where(of_level, chance[:, None], 0.0), axis=2)  # (rows, levels, best nodes)
         for size, levels in self.levels.items():

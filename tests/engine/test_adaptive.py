@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from itertools import takewhile
@@ -60,8 +61,8 @@ def test_whatever_is_picked_the_text_is_plain_decodings(
 def test_a_tree_after_plain_steps_is_that_of_a_head_that_saw_everything(
     room: int, trained: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loops, "room_for_features", lambda *_: room)
     """Features of plain steps wait for the head, longer than there is room for at once."""
+    monkeypatch.setattr(loops, "room_for_features", lambda *_: room)
     monkeypatch.setattr(loops, "Chooser", Dice)
     Dice.dice = random.Random(11)
     options = {"max_new_tokens": 70, "stop": "never", "record_trees": True}
@@ -130,6 +131,16 @@ def test_a_head_of_no_use_is_given_up_soon_and_probed_more_and_more_rarely() -> 
     tries = [step for step in range(20, 600) if picked[step]]
     gaps = [after - before for before, after in zip(tries, tries[1:], strict=False)]
     assert gaps == sorted(gaps) and gaps[-1] > 2 * gaps[0]
+
+
+def test_a_head_whose_scores_are_not_numbers_is_given_up_and_found_again_when_they_are() -> None:
+    chooser = Chooser(SECONDS)
+    for _ in range(20):
+        chooser.observe(LARGE, *told(LARGE, 0, [math.nan] * LARGE.levels))
+    assert max(chooser.speeds().values()) < 1 / SECONDS[None] and chooser.pick() is None
+    for _ in range(20):
+        chooser.observe(LARGE, *told(LARGE, LARGE.levels, [0.9] * LARGE.levels))
+    assert chooser.pick() == LARGE
 
 
 def test_a_head_that_turns_good_is_found_again() -> None:
