@@ -82,8 +82,9 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     protocol, plan = session.protocol, PLANS[session.protocol.profile]
     with session.writer() as writer:
         pair = session.pair
-        _along_batches(writer, pair, protocol, plan, progress)
-        _along_contexts(writer, pair, protocol, plan, progress)
+        for along in (_along_batches, _along_contexts):
+            along(writer, replace(pair), protocol, plan, progress)  # its buffers and graphs go with it
+            free_memory()
         device, stack = pair.device, pair.stack
         for _ in progress(_time_shape(writer, plan, device, stack), plan.shape.name, None):
             pass

@@ -104,7 +104,9 @@ def as_timed(record: Record) -> Record:
     """
     rows = _of(record, "timing")
     if rows.empty:
-        raise ValueError(f"{record.path.name} timed no pair: measure 09_batch_context to its end")
+        reasons = [row["reason"] for row in skipped(record).to_dict("records") if row["axis"] not in AXES]
+        why = reasons[0] if reasons else "measure 09_batch_context to its end"
+        raise ValueError(f"{record.path.name} timed no pair: {why}")
     changed = {"pair": {"name": rows["pair"].iloc[0]}, "dtype": rows["dtype"].iloc[0]}
     return replace(record, header=record.header | {"bench": record.header["bench"] | changed})
 

@@ -68,11 +68,15 @@ def gone(record: Record) -> Table:
 
 
 def timing(record: Record) -> Table:
-    """What step and cycle of the timing-only pair cost along both axes."""
-    record = scaling.as_timed(record)
-    rows = [
-        row | {"tree": tree_label(row), "axis": AXES[row["axis"]]} for row in scaling.timing(record).to_dict("records")
+    """What step and cycle of the timing-only pair cost along both axes, or why there was none."""
+    frame = scaling.timing(record)
+    missing = [
+        f"{row['pair']} was left out: {row['reason']}."
+        for row in scaling.skipped(record).to_dict("records")
+        if row["axis"] not in AXES
     ]
+    record = record if frame.empty else scaling.as_timed(record)
+    rows = [row | {"tree": tree_label(row), "axis": AXES[row["axis"]]} for row in frame.to_dict("records")]
     ms: dict[str, Any] = {"form": fixed(2), "right": True}
     columns = (
         Column("pair", "pair"),
@@ -83,8 +87,8 @@ def timing(record: Record) -> Table:
         Column("cycle_ms", "cycle", **ms),
         Column("steps", "pays from tau", fixed(2), right=True),
     )
-    notes = ["Milliseconds, medians over cycles; the weights are random, so tau is unknown.", bench_line(record)]
-    return table("A timing-only pair along both axes", rows, columns, notes)
+    notes = ["Milliseconds, medians over cycles; the weights are random, so tau is unknown."]
+    return table("A timing-only pair along both axes", rows, columns, [*notes, *missing, bench_line(record)])
 
 
 def limit(at: float, last: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,29 @@ def test_a_batch_that_does_not_fit_ends_its_axis_and_not_the_run(
     assert ("batch", 2, "no memory") in set(zip(skipped["axis"], skipped["value"], skipped["reason"], strict=True))
     points = scaling.points(record)
     assert list(points[points["axis"] == "batch"]["value"]) == [1] and (points["axis"] == "context").any()
+
+
+def test_nothing_of_one_axis_takes_memory_from_the_next(
+    trained: Pair, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launchers: list[weakref.ref[Any]] = []
+    left: list[bool] = []
+
+    def seen(pair: Pair, prompts: list[list[int]], **options: Any) -> Any:
+        if not launchers or launchers[-1]() is not pair.launcher:
+            left.append(any(each() is not None for each in launchers))
+            launchers.append(weakref.ref(pair.launcher))
+        return generate(pair, prompts, **options)
+
+    made = batch_context.random_pair
+    monkeypatch.setattr(batch_context, "generate", seen)
+    monkeypatch.setattr(
+        batch_context,
+        "random_pair",
+        lambda *given, **named: left.append(any(each() is not None for each in launchers)) or made(*given, **named),
+    )
+    measured(protocol, replace(trained, stack="graph"))
+    assert left == [False] * 3, "batches, contexts, the timing-only pair"
 
 
 def test_a_run_that_was_cut_off_goes_on(trained: Pair, protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:

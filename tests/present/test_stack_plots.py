@@ -91,6 +91,16 @@ def test_a_figure_of_what_was_not_measured_says_so(records: dict[str, Record]) -
         scaling_plots.batches(records["08"])
 
 
+def test_a_timing_only_pair_that_did_not_fit_is_a_note_and_the_figures_reason(write: Write) -> None:
+    reason = "qwen3-1.7b needs 5.0 GB in float16, and 3.0 GB of the card are free: a larger card is needed"
+    row = {"key": "skipped/timing/0/qwen3-1.7b", "what": "skipped", "axis": "timing", "value": 0, "pair": "qwen3-1.7b"}
+    record = write("09_batch_context", [*rows.batch_rows(), *rows.context_rows(), row | {"reason": reason}], {})
+    assert f"qwen3-1.7b was left out: {reason}." in scaling_tables.timing(record).text()
+    assert reason not in scaling_tables.points(record).text() and len(console.of(record)) == 3
+    with pytest.raises(ValueError, match=f"timed no pair: {reason}"):
+        scaling_plots.timing(record)
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_are_complete_and_name_their_bench(records: dict[str, Record], name: str) -> None:
     printed = [table(records[name]).text() for table in TABLES[name]]
