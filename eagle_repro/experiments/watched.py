@@ -88,7 +88,7 @@ def watch(pair: Pair, shape: TreeShape | None, batches: Sequence[Rows], tokens: 
     Gives medians in seconds and the cycles' mean context (host_s: what a cycle takes beyond its time on the device),
     and what was made ready: capture_s, buffer_bytes, graph_bytes of the whole cycle, and compile_s, the part of
     capture_s in which work was run for the first time and compiled. The first text is a warm-up and thrown away: it
-    pays for that.
+    pays for that. Raises ValueError where every text is so short that one cycle writes it.
     """
     whole, walls, contexts, made = _look(pair, shape, batches, tokens, cycles, apart=False)
     device = [_seconds(moments[""], moments["end"]) for moments in whole]
@@ -130,6 +130,8 @@ def _look(
         found += stack.moments[: len(stack.begun) - 1]
         longest = max(texts, key=lambda text: len(text.cycles))
         contexts += [each.context for each in longest.cycles[: len(stack.begun) - 1]]
+        if place == len(batches) and not walls:  # and so it would go on
+            raise ValueError(f"texts of {tokens} tokens end within a cycle of {shape}: watch longer ones")
     return found, walls, contexts, made
 
 

@@ -28,7 +28,7 @@ def names(record: Record) -> list[str]:
 
 
 def costs(record: Record) -> pd.DataFrame:
-    """What cycles cost, a row for each pair, stack and tree, in the record's order.
+    """What cycles cost, a row for each pair, stack and tree, in the record's order; none where no plain step was timed.
 
     Columns: pair, stack, dtype, nodes, depth, top_k; in milliseconds, medians over cycles and turns: plain_ms (a step
     on the same stack), draft_ms, verify_ms, accept_ms, commit_ms, cycle_ms, cycle_low, cycle_high (a tenth of cycles
@@ -110,6 +110,8 @@ def _table(rows: pd.DataFrame, bandwidth: float | None) -> pd.DataFrame:
     out = []
     for (pair, stack), part in rows.groupby(["pair", "stack"], sort=False):
         plain = part[part["nodes"] == 1]
+        if plain.empty:  # the memory was too small for what came before it
+            continue
         step = float(plain["cycle_s"].median())
         floor = plain["weight_bytes"].iloc[0] / (bandwidth * 1e9) if bandwidth else float("nan")
         for (nodes, depth, top_k), turns in part[part["nodes"] > 1].groupby(TREE, sort=False):

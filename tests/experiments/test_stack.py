@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from eagle_repro.api import Pair
+from eagle_repro.api import Pair, generate
 from eagle_repro.engine.devices import STACKS
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import Graph
@@ -25,6 +25,7 @@ from eagle_repro.experiments.watched import PHASES, watch
 from eagle_repro.measure import stacks
 from eagle_repro.measure.records import Record
 from eagle_repro.sources.pairs import PairShape
+from tests.models import oracle, pair_of
 
 TOY = PairShape("toy", hidden=32, layers=6, heads=4, kv_heads=2, mlp=64, tied=True, head_dim=8, vocabulary=256,
                 draft_vocabulary=64)  # fmt: skip
@@ -164,6 +165,14 @@ def test_phases_and_the_host_make_up_a_cycle(trained: Pair, shape: TreeShape | N
 def test_a_batch_is_watched_until_its_last_row_has_ended(trained: Pair) -> None:
     row, _ = watch(trained, TREE, [[[1, 2, 3], [4, 5, 6, 7]]], 8, 3)
     assert row["cycles"] >= 3
+
+
+def test_texts_that_one_cycle_writes_are_refused_and_not_watched_for_ever(trained: Pair) -> None:
+    story = [1, 2, 3] + generate(trained, [1, 2, 3], method="plain", max_new_tokens=30, stop="never").ids
+    pair = pair_of(trained.target, oracle(story))
+    with pytest.raises(ValueError, match="texts of 4 tokens end within a cycle of TreeShape.*: watch longer ones"):
+        watch(pair, TREE, [[[1, 2, 3]]], 4, 3)
+    assert watch(pair, TREE, [[[1, 2, 3]]], 12, 3)[0]["cycles"] >= 3
 
 
 @pytest.mark.gpu

@@ -39,6 +39,12 @@ def test_costs_are_medians_over_turns_in_plain_steps_of_their_own_stack(stack: R
     assert (row["capture_s"], row["compile_s"], row["buffer_mb"], row["graph_mb"]) == (1.5, 1.0, 50, 30)
 
 
+def test_a_pair_whose_plain_step_was_not_reached_is_left_out() -> None:
+    cut = [row for row in rows.cost_rows(["eager", "graph"]) if "random" not in row["pair"] or row["nodes"] != 1]
+    frame = stacks.costs(made("08_stack", [*cut, *rows.text_rows(["eager", "graph"])], bandwidth_gb_s=4000.0))
+    assert set(frame["pair"]) == {"smollm2-135m"} and set(frame["stack"]) == {"eager", "graph"}
+
+
 def test_the_gain_of_each_stack_is_against_its_own_plain_decoding(stack: Record) -> None:
     frame = stacks.gains(stack).set_index(["stack", "tree", "group"])
     for name in rows.STEP_S:
