@@ -22,9 +22,9 @@ from eagle_repro.engine.cycle import State
 from eagle_repro.engine.generate import Generation
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import Batch, Eager, no_mark
+from eagle_repro.experiments.rows import Row
 from eagle_repro.measure.timing import clock
 
-Row = dict[str, Any]
 Rows = Sequence[list[int]]
 PHASES = ("draft", "verify", "accept", "commit")
 SPREAD = (0.1, 0.9)  # quantiles of the cycles that cycle_low and cycle_high are

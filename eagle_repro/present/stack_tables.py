@@ -54,13 +54,13 @@ def timed(frame: pd.DataFrame, bandwidth_gb_s: float | None, notes: Iterable[str
     )
     floors = frame.drop_duplicates("pair").to_dict("records")
     read = "; ".join(f"{row['pair']} {row['floor_ms']:.2f} ms" for row in floors)
-    least = (
-        f"bus: reading the weights once at the {bandwidth_gb_s or 0:,.0f} GB/s measured here ({read}), of that time."
-    )
+    bus = []
+    if bandwidth_gb_s:
+        bus = [f"bus: reading the weights once at the {bandwidth_gb_s:,.0f} GB/s measured here ({read}), of that time."]
     lines = [
         "Milliseconds, medians over cycles. tree: nodes, depth, top_k. host: a cycle beyond its time on the device.",
         "Phases are of cycles launched phase by phase, between events on the device; on eager the host is in them.",
-        least,
+        *bus,
         MADE_READY,
         *notes,
     ]

@@ -15,7 +15,7 @@ import torch
 import eagle_repro as er
 from eagle_repro.api import Pair
 from eagle_repro.engine import generate as loops
-from eagle_repro.engine.accept import Accepted, Told
+from eagle_repro.engine.accept import Accepted, Sampling, Told
 from eagle_repro.engine.adaptive import FIRST_GUESS, FIRST_PROBE, GROWTH, MEMORY, PRIOR, Chooser, Levels
 from eagle_repro.engine.request import Request
 from eagle_repro.engine.shape import TreeShape
@@ -39,21 +39,25 @@ class Dice(Chooser):
 
 
 @pytest.mark.parametrize("stack", ["eager", "graph"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.9, 0.95, 40, seed=5)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("seed", range(3))
 def test_whatever_is_picked_the_text_is_plain_decodings(
-    seed: int, stack: str, trained: Pair, monkeypatch: pytest.MonkeyPatch
+    seed: int, sampling: Sampling, stack: str, trained: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loops, "Chooser", Dice)
     Dice.dice = random.Random(seed)
     prompts = [[5, 6, 7], [9] * 40, [30 + seed]]
+    options: dict[str, Any] = {"max_new_tokens": 60, "sampling": sampling}
     if stack == "graph":
         monkeypatch.setattr(trained, "launcher", Graph())
-    together = er.generate(trained, prompts, method="adaptive", shape=[SMALL, MIDDLE, LARGE], max_new_tokens=60)
-    for prompt, out in zip(prompts, together, strict=True):
-        assert out.ids == er.generate(trained, prompt, method="plain", max_new_tokens=60).ids
+    plain = er.generate(trained, prompts, method="plain", **options)
+    together = er.generate(trained, prompts, method="adaptive", shape=[SMALL, MIDDLE, LARGE], **options)
+    options["stop"] = "never"
+    for prompt, out, expected in zip(prompts, together, plain, strict=True):
+        assert out.ids == expected.ids
         assert sum(cycle.emitted for cycle in out.cycles) == len(out.ids) - 1
-        alone = er.generate(trained, prompt, method="adaptive", shape=[SMALL, LARGE], max_new_tokens=60, stop="never")
-        assert alone.ids == er.generate(trained, prompt, method="plain", max_new_tokens=60, stop="never").ids
+        alone = er.generate(trained, prompt, method="adaptive", shape=[SMALL, LARGE], **options)
+        assert alone.ids == er.generate(trained, prompt, method="plain", **options).ids
         assert len({cycle.nodes for cycle in alone.cycles}) > 1, "plain steps and trees"
 
 

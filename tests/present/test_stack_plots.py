@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from eagle_repro.measure import stacks
 from eagle_repro.measure.records import Record
 from eagle_repro.present import console, scaling_plots, scaling_tables, stack_plots, stack_tables
 from eagle_repro.present.theme import Picture
@@ -89,6 +90,11 @@ def test_a_figure_of_what_was_not_measured_says_so(records: dict[str, Record]) -
         stack_plots.steps(records["09"])
     with pytest.raises(ValueError, match="wrote no batches"):
         scaling_plots.batches(records["08"])
+
+
+def test_a_bandwidth_that_is_not_known_is_left_out_and_not_zero() -> None:
+    text = stack_tables.timed(stacks.costs_of(list(rows.cost_rows()), None), None, []).text()
+    assert "n/a" in text and "GB/s" not in text and "nan" not in text
 
 
 def test_a_timing_only_pair_that_did_not_fit_is_a_note_and_the_figures_reason(write: Write) -> None:
