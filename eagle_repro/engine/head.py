@@ -133,6 +133,7 @@ class Eagle3Head(nn.Module):
         return self
 
     def cache(self, batch: int, slots: int) -> SlotCache:
+        """A blank cache of the one layer for `batch` texts of `slots` slots."""
         like = self.fc.weight
         if self.fused is not None:
             self.fused.rotary.reach(slots, like.device)

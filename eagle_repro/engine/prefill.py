@@ -84,6 +84,7 @@ def draw_noise(state: State, sampling: Sampling, row: int, context: int, levels:
 
 
 def raise_non_finite(target: Target) -> None:
+    """Raise NonFiniteLogits with what to do about it."""
     raise NonFiniteLogits(
         f"the target's logits are not finite in {target.dtype}: "
         + (

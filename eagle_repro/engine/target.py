@@ -78,6 +78,7 @@ class Target:
         return frozenset([declared] if isinstance(declared, int) else declared or [])
 
     def cache(self, batch: int, slots: int) -> SlotCache:
+        """A blank cache of all layers for `batch` texts of `slots` slots, each part beside its layers."""
         if self.split:
             return SplitCache(self.places, batch, slots, self.kv_heads, self.head_dim, self.dtype)
         if self.fused is not None:

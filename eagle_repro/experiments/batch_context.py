@@ -104,11 +104,15 @@ def measured_far(record: Record) -> Record:
 
 def _along_batches(writer: RecordWriter, pair: Pair, protocol: Protocol, plan: Plan, progress: Progress) -> None:
     asked = pooled(pair.tokenizer, in_domain(protocol.sets), plan.pool, plan.longest, thinking=protocol.thinking)
-    largest = max(plan.batches)
-    items = asked[: len(asked) // largest * largest] or asked  # whole batches at every size, so the same questions
+    largest = max(size for size in plan.batches if size <= len(asked))
+    items = asked[: len(asked) // largest * largest]  # whole batches at every size, so the same questions
     for size in plan.batches:
-        batches = [items[start : start + size] for start in range(0, len(items) - size + 1, size)]
-        if batches and not _write_point(writer, pair, protocol, plan, "batch", size, batches, progress):
+        if size > largest:
+            reason = f"{len(asked)} questions of at most {plan.longest} tokens are fewer than {size}"
+            _skip(writer, "batch", size, pair.name, reason)
+            continue
+        batches = [items[start : start + size] for start in range(0, len(items), size)]
+        if not _write_point(writer, pair, protocol, plan, "batch", size, batches, progress):
             return  # a larger batch does not fit either
 
 

@@ -39,7 +39,7 @@ def gone(record: Record) -> pd.DataFrame:
     """Where the gain is gone, a row for each axis and tree.
 
     Columns: axis, nodes, depth, top_k, last (the farthest point), at, at_low, at_high; infinite where the speedup does
-    not fall to 1 up to the last point, and the first point where it never was above 1.
+    not fall to 1 up to the last point, and the first point where it begins at 1 or below.
     """
     found: dict[tuple[Any, ...], list[tuple[int, np.ndarray]]] = {}
     for pair in _pairs_of(record):

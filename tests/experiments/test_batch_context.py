@@ -56,6 +56,18 @@ def test_every_point_asks_the_same_questions_and_writes_the_same_texts(trained: 
     assert "beyond the 2048 positions of tiny" in row["reason"]
 
 
+def test_too_few_questions_for_the_largest_batch_are_still_the_same_in_all_others(
+    trained: Pair, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PLANS, "smoke", replace(PLAN, batches=(1, 2, 4), contexts=(100,)))
+    record = measured(protocol, trained)
+    rows = record.frame()[record.frame()["what"] == "batch"]
+    asked = rows.groupby(["value", "method"])["questions"].sum().map(sorted)
+    assert set(rows["value"]) == {1, 2} and all(each == asked.iloc[0] and len(each) == 2 for each in asked)
+    (row,) = scaling.skipped(record).to_dict("records")
+    assert row["value"] == 4 and row["reason"] == "3 questions of at most 100 tokens are fewer than 4"
+
+
 def test_a_batch_that_does_not_fit_ends_its_axis_and_not_the_run(
     trained: Pair, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
 ) -> None:
