@@ -26,7 +26,7 @@ from eagle_repro.experiments.rows import WARM_UP_TOKENS, Item, Row, Way, reason_
 from eagle_repro.experiments.session import Progress, Session, silent
 from eagle_repro.experiments.stack_costs import tree_fields
 from eagle_repro.experiments.target_size import SMALL_SHAPES
-from eagle_repro.experiments.timing_pairs import free_memory, random_pair
+from eagle_repro.experiments.timing_pairs import free_memory, random_pair, timed_dtype
 from eagle_repro.experiments.watched import watch
 from eagle_repro.measure import scaling
 from eagle_repro.measure.bench import clocks
@@ -198,7 +198,7 @@ def _time_shape(writer: RecordWriter, plan: Plan, device: str, stack: str) -> It
     if not left:
         return
     try:
-        made = random_pair(plan.shape, device, torch.float32 if device == "cpu" else torch.float16, stack=stack)
+        made = random_pair(plan.shape, device, timed_dtype(device), stack=stack)
     except RuntimeError as error:  # torch's own out-of-memory error is one, too
         _skip(writer, "timing", 0, plan.shape.name, reason_of(error))
         return

@@ -27,7 +27,7 @@ from eagle_repro.experiments.session import Progress, Session, open_pair, silent
 from eagle_repro.experiments.speedup import read_items
 from eagle_repro.experiments.stack_costs import Watching, prompts_of, stack_rows, stacks_of
 from eagle_repro.experiments.target_size import SMALL_SHAPES
-from eagle_repro.experiments.timing_pairs import free_memory, random_pair
+from eagle_repro.experiments.timing_pairs import free_memory, random_pair, timed_dtype
 from eagle_repro.measure import stacks
 from eagle_repro.measure.bench import clocks
 from eagle_repro.measure.records import Record, RecordWriter, completeness, read_record
@@ -156,7 +156,7 @@ def _time_shape(
         return
     free_memory()
     try:
-        pair = random_pair(plan.shape, device, torch.float32 if device == "cpu" else torch.float16, stack=stack)
+        pair = random_pair(plan.shape, device, timed_dtype(device), stack=stack)
     except RuntimeError as error:  # torch's own out-of-memory error is one, too
         writer.write(key, _skipped(plan.shape, stack, error))
         return

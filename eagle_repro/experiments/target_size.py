@@ -28,7 +28,7 @@ from eagle_repro.experiments.published import published
 from eagle_repro.experiments.rows import Item, Row, Way, reason_of, tree_key, write_text
 from eagle_repro.experiments.session import Progress, Session, open_pair, silent
 from eagle_repro.experiments.speedup import read_items
-from eagle_repro.experiments.timing_pairs import free_memory, random_pair, require_memory
+from eagle_repro.experiments.timing_pairs import free_memory, random_pair, require_memory, timed_dtype
 from eagle_repro.measure import sizes
 from eagle_repro.measure.bench import clocks
 from eagle_repro.measure.records import Record, RecordWriter
@@ -145,7 +145,6 @@ def _write_pair(writer: RecordWriter, pair: Pair, protocol: Protocol, known: Seq
 def _time_shapes(writer: RecordWriter, protocol: Protocol, device: str, stack: str) -> Iterator[None]:
     """Step and cycle of every shape, the smallest first."""
     plan = PLANS[protocol.profile]
-    dtype = torch.float32 if device == "cpu" else torch.float16
     trees = [TreeShape(*tree) for tree in plan.trees]
     for shape in plan.shapes:
         left = [
@@ -157,7 +156,7 @@ def _time_shapes(writer: RecordWriter, protocol: Protocol, device: str, stack: s
         if not left or writer.has(f"skipped/{shape.name}"):
             continue
         try:
-            pair = random_pair(shape, device, dtype, stack=stack)
+            pair = random_pair(shape, device, timed_dtype(device), stack=stack)
         except RuntimeError as error:  # torch's own out-of-memory error is one, too
             writer.write(f"skipped/{shape.name}", _skipped(shape.name, error))
             continue

@@ -47,6 +47,11 @@ def random_pair(shape: PairShape, device: str, dtype: torch.dtype, *, stack: str
     )
 
 
+def timed_dtype(device: str) -> torch.dtype:
+    """What such a pair is timed in, so that benches compare: float16, which every card has, and float32 on a CPU."""
+    return torch.float32 if device == "cpu" else torch.float16
+
+
 def require_memory(shape: PairShape, device: str, dtype: torch.dtype) -> None:
     """Raise RuntimeError where a GPU's free memory does not hold a pair of this shape. A CPU is not asked."""
     where = torch.device(device)
