@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -28,7 +29,7 @@ class Recorded(Generic[T]):
             self.result = work()
             return
         # On a stream of this device, which need not be the current one; other threads may use it meanwhile.
-        options: dict[str, Any] = {"stream": torch.cuda.Stream(device), "capture_error_mode": "thread_local"}
+        options: dict[str, Any] = {"stream": side_stream(device), "capture_error_mode": "thread_local"}
         with torch.cuda.device(device), torch.cuda.graph(self._graph, pool=pool, **options):
             self.result = work()
 
@@ -53,11 +54,25 @@ def warm_up(work: Callable[[], Any], device: torch.device, restore: Sequence[Ten
     if device.type != "cuda":
         return
     work = planned(work)
-    side = torch.cuda.Stream(device)
+    side = side_stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side), unchanged(restore):
         work()
     torch.cuda.current_stream(device).wait_stream(side)
+
+
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """The one stream of a device that work is warmed up and captured on.
+
+    What a capture has freed, and the workspaces of libraries, serve later captures on the same stream alone; with a
+    stream for each, every graph would set memory of its own aside.
+    """
+    return _stream_of(torch.cuda.current_device() if device.index is None else device.index)
+
+
+@cache
+def _stream_of(index: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(index)
 
 
 @contextmanager
