@@ -133,13 +133,17 @@ class _Decoding:
         self.pending = 1  # of the state, in the row where most waits
 
     def prepare(self, longest: int) -> None:
-        """Have the stack make ready the cycles of all lengths up to `longest`; learn what the candidates take."""
+        """Have the stack make ready the cycles of all lengths up to `longest`; learn what the candidates take.
+
+        Of many candidates few are picked at each length, and so those are made ready when they are.
+        """
         first = max(len(each.prompt) for each in self.requests)  # no cycle reads less, and less would cut a row short
         spans = range(read_span(first, self.slots), read_span(longest, self.slots) + 1, BUCKET)
         plain = () if self.request.method in ("eagle", "chain") else (None,)
         shapes: tuple[TreeShape | None, ...] = (*plain, *self.request.shapes)
         for shape in shapes:
-            self.stack.prepare(self.batch, shape, spans, apart=self.request.instrument)
+            ready = spans[:1] if self.request.method == "adaptive" else spans
+            self.stack.prepare(self.batch, shape, ready, apart=self.request.instrument)
         if self.request.method == "adaptive":
             seconds = {shape: self.stack.seconds(self.batch, shape, spans[0], self.clock) for shape in shapes}
             self.chooser = Chooser(seconds)
@@ -176,6 +180,8 @@ class _Decoding:
         """The cycle's tree; what is told of it; its phases' seconds."""
         following = shape is None and self.batch.head is not None
         catch = following and self.pending == self.batch.state.features.shape[1]
+        if self.request.instrument:  # so that no phase holds what making it ready takes
+            self.stack.prepare(self.batch, shape, [span], apart=True)
         phases = _Phases(self.clock) if self.request.instrument else None
         tree, accepted = self.stack.cycle(self.batch, shape, span, phases.mark if phases else no_mark, catch=catch)
         self.pending = self.pending + 1 if following and not catch else 1 if following else 0

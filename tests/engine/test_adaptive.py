@@ -241,3 +241,23 @@ def test_what_the_host_reads_of_a_cycle_is_what_the_tree_holds() -> None:
 def test_candidates_that_are_no_shapes_are_refused(shape: Any, pair: Pair) -> None:
     with pytest.raises(ValueError, match="shape must be a TreeShape, or a list of them"):
         er.generate(pair, [1, 2], method="adaptive", shape=shape, max_new_tokens=4)
+
+
+def test_candidates_are_made_ready_where_they_are_picked(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each length: a long budget costs no more than what is drafted within it."""
+
+    class Middling(Chooser):
+        def pick(self) -> TreeShape | None:
+            return MIDDLE
+
+    stack = Graph()
+    monkeypatch.setattr(trained, "launcher", stack)
+    monkeypatch.setattr(loops, "Chooser", Middling)
+    shapes = [SMALL, MIDDLE, LARGE]
+    out = er.generate(trained, [5, 6, 7], method="adaptive", shape=shapes, max_new_tokens=150, stop="never")
+    assert out.capture_s == stack.capture_s > 0
+    made = {(key[2], key[3]) for key in stack._graphs}
+    first, *later = sorted({span for _, span in made})
+    assert {shape for shape, span in made if span == first} == {None, *shapes}, "all are timed"
+    assert len(later) > 1
+    assert all({shape for shape, span in made if span == each} == {MIDDLE} for each in later)
