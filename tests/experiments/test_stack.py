@@ -158,6 +158,18 @@ def test_one_stack_gives_way_to_a_published_record_of_several(
     assert stack.compared(own).path == other
 
 
+def test_a_published_record_that_timed_nothing_is_passed_over(
+    trained: Pair, protocol: Protocol, tmp_path: Path
+) -> None:
+    own = measured(protocol, trained)
+    other = tmp_path / "results" / "h200" / own.path.name
+    other.parent.mkdir(parents=True)
+    header = own.header | {"bench": own.header["bench"] | {"device": "cuda"}}
+    lines = [header, {"kind": "complete", "lines": 1}]
+    other.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert stack.compared(own) is own
+
+
 def test_a_cpu_has_one_stack_and_every_stack_is_known() -> None:
     assert stacks_of("cpu") == ["eager"] and set(stacks_of("cpu")) <= set(STACKS)
 
