@@ -57,6 +57,7 @@ def test_every_stack_has_its_steps_and_phases(capsys: pytest.CaptureFixture[str]
         (("--shape-of", "toy", "--pair", "tiny"), "was given beside a pair"),
         (("--stack", "graph"), "needs a CUDA device"),
         (("--stack", "fast"), "'fast' is not known"),
+        (("--shape-of", "toy", "--dtype", "int8"), "dtype='int8' is not known"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(
@@ -69,6 +70,13 @@ def test_what_cannot_be_is_refused_before_anything_runs(
         monkeypatch.setattr(module, name, never)
     code, _, err = called(capsys, *words)
     assert code == 2 and said in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("--pair", "tiny"), ("--shape-of", "toy")], ids=["pair", "shape"])
+def test_the_sheet_says_which_precision_auto_was(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    code, out, _ = called(capsys, *words, "--dtype", "auto", "--json")
+    document = json.loads(out.splitlines()[-1])
+    assert code == 0 and document["bench"]["dtype"] == document["costs"][0]["dtype"] == "float32"
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from eagle_repro import cli, runner
@@ -21,6 +22,7 @@ from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments import speedup, texts
 from eagle_repro.measure import bench
 from eagle_repro.measure.records import RecordWriter
+from eagle_repro.present import console
 from tests.reading import REPOSITORY
 
 PROMPT = "User: Where can I get a map?\nAssistant:"
@@ -210,6 +212,13 @@ def test_generate_samples_by_its_seed(call: Call) -> None:
     assert code == 0 and last_line(out)["ids"] == drawn[1] and last_line(out)["verdict"] == "identical"
 
 
+@pytest.mark.parametrize("temperature", [0, 0.7])
+def test_plain_decoding_compared_is_written_twice(call: Call, temperature: float) -> None:
+    words = ("generate", "--pair", "tiny", "--prompt", PROMPT, "--method", "plain", "--max-new-tokens", 8)
+    code, out, _ = call(*words, "--compare", "--temperature", temperature, "--json")
+    assert code == 0 and "identical: yes, all 8 tokens" in out and last_line(out)["verdict"] == "identical"
+
+
 def test_a_text_that_differs_is_told_and_code_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
@@ -223,6 +232,13 @@ def test_a_text_that_differs_is_told_and_code_1(call: Call, monkeypatch: pytest.
     words = ("generate", "--pair", "tiny", "--prompt", PROMPT, "--max-new-tokens", 8, "--compare", "--json")
     code, out, _ = call(*words)
     assert code == 1 and "identical: NO, token 7 is" in out and last_line(out)["verdict"] == "different"
+
+
+def test_tau_warns_of_one_set_beside_others() -> None:
+    common = {"questions": 1, "cycles": 9, "tau_low": None, "tau_high": None, "tau_question_mean": 2.0, "ms_cycle": 1.0}
+    rows = [{"set": "chat", "tau": 1.0, "warning": "next to nothing"}, {"set": "code", "tau": 2.0, "warning": None}]
+    table = console.tau(pd.DataFrame([row | common for row in rows]), "16,3,4")
+    assert [note for note in table.notes if "next" in note] == ["next to nothing"] and "code" in table.text()
 
 
 def test_tau_is_tokens_of_all_cycles_over_cycles(call: Call, trained: Pair, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ CYCLES = {"cuda": 200, "cpu": 20}
 
 def bench(args: argparse.Namespace) -> int:
     """bench: copy bandwidth, plain step, phases of a cycle and the host's share, for every stack of the card."""
-    from eagle_repro.engine.devices import resolve_device, resolve_stack
+    from eagle_repro.engine.devices import resolve_device, resolve_dtype, resolve_stack
     from eagle_repro.engine.shape import TreeShape
     from eagle_repro.experiments.protocol import OWN_SETS
     from eagle_repro.experiments.stack_costs import Watching, prompts_of, stack_rows, stacks_of
@@ -29,7 +29,8 @@ def bench(args: argparse.Namespace) -> int:
 
     _check(args)
     device = resolve_device(args.device or "auto")
-    dtype = args.dtype or ("float16" if device.type == "cuda" else "float32")
+    usual = "float16" if device.type == "cuda" else "float32"
+    dtype = usual if args.dtype in (None, "auto") else str(resolve_dtype(args.dtype, device)).removeprefix("torch.")
     names = [resolve_stack(args.stack, device)] if args.stack else stacks_of(device)
     watching = Watching(args.cycles or CYCLES[device.type], turns=1, context=CONTEXT, tokens=TOKENS)
     bandwidth = measured_bandwidth(device)

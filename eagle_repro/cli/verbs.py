@@ -94,7 +94,7 @@ def generate(args: argparse.Namespace) -> int:
         prompt = list(pair.tokenizer(text, add_special_tokens=False)["input_ids"])
     else:
         prompt = prompt_ids(pair.tokenizer, text, thinking=args.thinking)
-    methods = list(dict.fromkeys(["plain", args.method])) if args.compare else [args.method]
+    methods = ["plain", args.method] if args.compare else [args.method]
     options = {"shape": shape, "max_new_tokens": args.max_new_tokens, "sampling": sampling, "stop": args.stop}
     written = write_texts(pair, prompt, methods, **options)
     done, rows = written[-1][0], [row for _, row in written]

@@ -23,13 +23,20 @@ def published(name: str) -> list[Record]:
 def of_a_gpu(record: Record, holds: Callable[[Record], int]) -> Record:
     """The record to show: this one, or where it is of a CPU, a published one of a GPU that holds more.
 
-    holds: how much a record has to show. Of equal ones this record comes first, and then one of the same pair.
+    holds: how much a record has to show; a published one of which it raises ValueError is passed over. Of equal ones
+    this record comes first, and then one of the same pair.
     """
     if record.header["bench"].get("device") != "cpu":
         return record
 
     def rank(other: Record) -> tuple[int, bool, bool]:
-        return holds(other), other is record, _pair(other) == _pair(record)
+        try:
+            shown = holds(other)
+        except ValueError:
+            if other is record:
+                raise
+            shown = -1
+        return shown, other is record, _pair(other) == _pair(record)
 
     others = [each for each in published(record.header["name"]) if each.header["bench"].get("device") != "cpu"]
     return max([record, *others], key=rank)

@@ -99,15 +99,21 @@ def trees_of(session: Session) -> dict[str, TreeShape]:
 
 
 def picked_tree(session: Session) -> TreeShape | None:
-    """The tree that 03_tree_shape's cost model chose for this pair on this card: here, or in a published record."""
+    """The tree that 03_tree_shape's cost model chose for this pair on this card: here, or in a published record.
+
+    A session that goes on keeps the tree that its texts were begun with: they all stand under the one name.
+    """
+    begun = [row for row in session.partial_rows() if row.get("tree") == "picked"]
+    if begun:
+        return TreeShape(begun[0]["total_tokens"], begun[0]["depth"], begun[0]["top_k"])
     own = session.out / f"{SHAPES_RECORD}.jsonl"
     records = [read_record(own)] if completeness(own) == "complete" else []
     here = session.bench()["card"]
     for record in (*records, *published(SHAPES_RECORD)[::-1]):
         bench = record.header["bench"]
-        if (bench.get("card"), bench["pair"].get("name")) == (here, session.pair.name):
-            row = next(row for row in record.rows if row.get("key") == "autopick/cost model")
-            return TreeShape(row["total_tokens"], row["depth"], row["top_k"])
+        picks = [row for row in record.rows if row.get("key") == "autopick/cost model"]
+        if picks and (bench.get("card"), (bench.get("pair") or {}).get("name")) == (here, session.pair.name):
+            return TreeShape(picks[0]["total_tokens"], picks[0]["depth"], picks[0]["top_k"])
     return None
 
 

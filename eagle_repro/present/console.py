@@ -65,7 +65,7 @@ def tau(frame: pd.DataFrame, shape: str) -> Table:
         Column("ms_cycle", "ms a cycle", fixed(1), right=True),
     )
     notes = ["tau: tokens of all cycles over cycles, the last one uncut, end of text ignored. Brackets: 95% bootstrap."]
-    return table(f"tau of the tree {shape}", rows, columns, [*notes, *filter(None, frame["warning"])])
+    return table(f"tau of the tree {shape}", rows, columns, [*notes, *frame["warning"].dropna()])
 
 
 def texts(rows: Rows) -> Table:

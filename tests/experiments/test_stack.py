@@ -119,6 +119,35 @@ def test_the_picked_tree_is_that_of_this_pair_on_this_card(trained: Pair, protoc
     assert stack.trees_of(session)["picked"] == TreeShape(9, 2, 3)
 
 
+def test_a_session_that_goes_on_keeps_the_tree_that_it_was_begun_with(
+    trained: Pair, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(NAME, protocol, trained)
+    key = "chat/one/eagle/eager picked/0"
+
+    def cut_off(writer: Any, *_: Any) -> None:
+        writer.write(key, {"what": "text", "tree": "picked", "total_tokens": 9, "depth": 2, "top_k": 3})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stack, "write_compared", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        stack.measure(session)
+    monkeypatch.setattr(stack, "published", lambda name: pytest.fail(f"{name} was asked for another one"))
+    assert stack.picked_tree(session) == TreeShape(9, 2, 3)
+
+
+def test_a_record_without_a_pick_or_a_pair_is_passed_over(trained: Pair, protocol: Protocol, tmp_path: Path) -> None:
+    session = Session(NAME, protocol, trained)
+    card = session.bench()["card"]
+    for folder, bench in (("a", {"card": card, "pair": {"name": "tiny"}}), ("b", {"card": card, "pair": None})):
+        header = {"kind": "header", "schema": 1, "name": "03_tree_shape", "hash": "0", "protocol": {}, "bench": bench}
+        path = tmp_path / "results" / folder / "03_tree_shape.jsonl"
+        path.parent.mkdir(parents=True)
+        lines = [header, {"kind": "complete", "lines": 1}]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert stack.picked_tree(session) is None
+
+
 def test_one_stack_gives_way_to_a_published_record_of_several(
     trained: Pair, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +158,18 @@ def test_one_stack_gives_way_to_a_published_record_of_several(
     other.parent.mkdir(parents=True)
     other.write_text(own.path.read_text().replace('"device": "cpu"', '"device": "cuda"', 1), encoding="utf-8")
     assert stack.compared(own).path == other
+
+
+def test_a_published_record_that_timed_nothing_is_passed_over(
+    trained: Pair, protocol: Protocol, tmp_path: Path
+) -> None:
+    own = measured(protocol, trained)
+    other = tmp_path / "results" / "h200" / own.path.name
+    other.parent.mkdir(parents=True)
+    header = own.header | {"bench": own.header["bench"] | {"device": "cuda"}}
+    lines = [header, {"kind": "complete", "lines": 1}]
+    other.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert stack.compared(own) is own
 
 
 def test_a_cpu_has_one_stack() -> None:
