@@ -6,9 +6,11 @@ import json
 from typing import Any
 
 import pytest
+import torch
 
 from eagle_repro.api import Pair
 from eagle_repro.cli import bench, main
+from eagle_repro.engine import devices
 from eagle_repro.experiments import timing_pairs
 from eagle_repro.measure import roofline
 from eagle_repro.sources import pairs
@@ -30,6 +32,13 @@ def called(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, s
     capsys.readouterr()
     code = main(["bench", "--cycles", "2", "--device", "cpu", *words])
     return code, *capsys.readouterr()
+
+
+def test_several_cards_are_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [torch.device("cuda", 0), torch.device("cuda", 1)]
+    monkeypatch.setattr(devices, "target_devices", lambda *_: cards)
+    code, _, err = called(capsys, "--pair", "tiny", "--device", "cuda:0,cuda:1")
+    assert code == 2 and "--device cuda:0,cuda:1 was given, and bench times one card" in err
 
 
 @pytest.mark.parametrize("words", [("--pair", "tiny"), ("--shape-of", "toy")], ids=["pair", "shape"])

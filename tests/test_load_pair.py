@@ -101,6 +101,7 @@ def test_a_named_pair_takes_another_head(tmp_path: Path) -> None:
     [
         ({"name": "smolm2"}, "unknown pair 'smolm2'"),
         ({"device": "gpu"}, "device='gpu' is not known"),
+        ({"device": "cpu:7"}, "device='cpu:7' is not here: there is one CPU"),
         ({"device": "cuda:99"}, "device='cuda:99' is not here"),
         ({"device": None}, "device=None is not known"),
         ({"dtype": "fp16"}, "dtype='fp16' is not known"),

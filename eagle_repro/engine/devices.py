@@ -48,6 +48,8 @@ def _named_device(device: str) -> torch.device:
         where = torch.device(device)
     except RuntimeError as error:
         raise ValueError(f"device={device!r} is not known: {KNOWN}") from error
+    if where.type == "cpu" and where.index:
+        raise ValueError(f'device={device!r} is not here: there is one CPU, "cpu"')
     if where.type == "cuda" and (not gpu_here() or (where.index or 0) >= torch.cuda.device_count()):
         raise ValueError(f'device={device!r} is not here ({torch.cuda.device_count()} GPUs): use "cpu" or "auto"')
     return where

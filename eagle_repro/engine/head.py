@@ -201,7 +201,10 @@ def load_head(folder: str | Path, embedding: Tensor, *, rope_theta: float | None
     head.settle(embedding)
     broken = [name for name, tensor in head.state_dict().items() if not tensor.isfinite().all()]
     if broken:
+        damaged = any(not tensors[name].isfinite().all() for name in broken if name in tensors)
+        precision = str(embedding.dtype).removeprefix("torch.")
         raise HeadMismatch(
-            f"{', '.join(broken)} of the head is not finite in {embedding.dtype}: use float32 or bfloat16"
+            f"{', '.join(broken)} of the head in {folder.name} is not finite"
+            + (": the file is damaged, get it again" if damaged else f" in {precision}: use float32 or bfloat16")
         )
     return head

@@ -19,7 +19,7 @@ from eagle_repro.api import Pair, generate
 from eagle_repro.engine.generate import Generation
 from eagle_repro.engine.request import NonFiniteLogits
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.experiments.long_prompts import in_domain, lengthened, meaningless, pooled
+from eagle_repro.experiments.long_prompts import in_domain, lengthened, meaningless, pooled, require_room
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.published import of_a_gpu
 from eagle_repro.experiments.rows import WARM_UP_TOKENS, Item, Row, Way, reason_of, text_digest, tree_key
@@ -80,8 +80,9 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     if session.records_from:
         return session.record()
     protocol, plan = session.protocol, PLANS[session.protocol.profile]
+    pair = session.pair
+    require_room(pair.max_length, plan.longest, min(protocol.new_tokens, plan.tokens))
     with session.writer() as writer:
-        pair = session.pair
         for along in (_along_batches, _along_contexts):
             along(writer, replace(pair), protocol, plan, progress)  # its buffers and graphs go with it
             free_memory()

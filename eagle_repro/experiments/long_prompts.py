@@ -21,6 +21,15 @@ def in_domain(sets: Sequence[str]) -> list[str]:
     return [name for name in sets if SETS[name].domain == "in"] or list(sets)
 
 
+def require_room(max_length: int, prompt: int, tokens: int) -> None:
+    """Raise ValueError where prompts of so many tokens and their answers are longer than texts may be."""
+    if prompt + tokens > max_length:
+        raise ValueError(
+            f"answers of {tokens} tokens after prompts of up to {prompt} do not fit max_length={max_length}: raise "
+            f"it to {prompt + tokens} at least"
+        )
+
+
 def pooled(tokenizer: Any, sets: Iterable[str], count: int, longest: int, *, thinking: bool = False) -> list[Item]:
     """Up to `count` different questions, the sets in turns, whose own prompts have at most `longest` tokens.
 

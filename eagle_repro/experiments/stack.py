@@ -18,7 +18,7 @@ from eagle_repro.api import Pair
 from eagle_repro.engine.request import NonFiniteLogits
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.experiments.compared import alternated, write_compared
-from eagle_repro.experiments.long_prompts import in_domain
+from eagle_repro.experiments.long_prompts import in_domain, require_room
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.published import of_a_gpu, published
 from eagle_repro.experiments.roofline import BUFFER_BYTES
@@ -30,7 +30,7 @@ from eagle_repro.experiments.target_size import SMALL_SHAPES
 from eagle_repro.experiments.timing_pairs import free_memory, random_pair, timed_dtype
 from eagle_repro.measure import stacks
 from eagle_repro.measure.bench import clocks
-from eagle_repro.measure.records import Record, RecordWriter, completeness, read_record
+from eagle_repro.measure.records import Record, RecordError, RecordWriter, completeness, read_record
 from eagle_repro.measure.roofline import card_of, measured_bandwidth
 from eagle_repro.sources.pairs import SHAPES, PairShape
 
@@ -67,6 +67,9 @@ def measure(session: Session, progress: Progress = silent) -> Record:
     if session.records_from:
         return session.record()
     protocol = session.protocol
+    watching = PLANS[protocol.profile].watching
+    require_room(session.pair.max_length, watching.prompt, watching.tokens)
+    read_items(_chosen(protocol), session.pair)  # raises before anything runs
     with session.writer() as writer:
         known, device = session.partial_rows(), session.pair.device
         trees = trees_of(session)
@@ -105,7 +108,7 @@ def picked_tree(session: Session) -> TreeShape | None:
     """
     begun = [row for row in session.partial_rows() if row.get("tree") == "picked"]
     if begun:
-        return TreeShape(begun[0]["total_tokens"], begun[0]["depth"], begun[0]["top_k"])
+        return _shape_of(begun[0])
     own = session.out / f"{SHAPES_RECORD}.jsonl"
     records = [read_record(own)] if completeness(own) == "complete" else []
     here = session.bench()["card"]
@@ -113,8 +116,15 @@ def picked_tree(session: Session) -> TreeShape | None:
         bench = record.header["bench"]
         picks = [row for row in record.rows if row.get("key") == "autopick/cost model"]
         if picks and (bench.get("card"), (bench.get("pair") or {}).get("name")) == (here, session.pair.name):
-            return TreeShape(picks[0]["total_tokens"], picks[0]["depth"], picks[0]["top_k"])
+            try:
+                return _shape_of(picks[0])
+            except ValueError as error:
+                raise RecordError(f"{record.path}: the tree that its cost model picked cannot be: {error}") from error
     return None
+
+
+def _shape_of(row: Row) -> TreeShape:
+    return TreeShape(row.get("total_tokens"), row.get("depth"), row.get("top_k"))  # type: ignore[arg-type]  # it checks
 
 
 def _opened(session: Session, stack: str) -> Pair:
@@ -138,9 +148,7 @@ def _measure_pair(
     costs = _costs(writer, pair, in_domain(protocol.sets), list(trees.values()), plan)
     for _ in progress(costs, f"{pair.stack}, cycles", None):
         pass
-    tokens = min(protocol.new_tokens, plan.tokens)
-    # What varies are the questions.
-    chosen = replace(protocol, questions=protocol.sweep_questions, new_tokens=tokens, repeats=1)
+    chosen = _chosen(protocol)
     items = read_items(chosen, pair)
     ways: dict[Way, str | None] = {Way("plain", pair.stack): None}
     ways |= {Way("eagle", f"{pair.stack} {name}", tree): name for name, tree in trees.items()}
@@ -150,6 +158,12 @@ def _measure_pair(
         writer, pair, list(ways), items, watched, known,
         lambda way: {"what": "text", "stack": pair.stack, "tree": ways[way]},
     )  # fmt: skip
+
+
+def _chosen(protocol: Protocol) -> Protocol:
+    """What texts are written by: a few questions of each set once, for what varies are the questions."""
+    tokens = min(protocol.new_tokens, PLANS[protocol.profile].tokens)
+    return replace(protocol, questions=protocol.sweep_questions, new_tokens=tokens, repeats=1)
 
 
 def _time_shape(

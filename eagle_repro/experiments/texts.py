@@ -15,8 +15,8 @@ def write_texts(pair: Pair, prompt: list[int], methods: Sequence[str], **options
     """The answer by each method, with a row of what it took; options: those of `generate`.
 
     Several methods are warmed up first, so that none pays for being the first. The rows have method, tokens,
-    stop_reason, tau (None for baselines), prefill_s, decode_s, tokens_per_s, identical (to the first method's ids, None
-    where no other text was written to compare with).
+    stop_reason, tau (None for baselines), capture_s (of making ready), prefill_s, decode_s, tokens_per_s, identical (to
+    the first method's ids, None where no other text was written to compare with).
     """
     if len(methods) > 1:
         for method in methods:
@@ -51,6 +51,7 @@ def _row(method: str, done: Generation, same: bool | None) -> Row:
         "tokens": len(done.ids),
         "stop_reason": done.stop_reason,
         "tau": done.tau if method not in ("plain", "hf") else None,
+        "capture_s": done.capture_s,
         "prefill_s": done.prefill_s,
         "decode_s": done.decode_s,
         "tokens_per_s": steps / done.decode_s if steps and done.decode_s > 0 else None,

@@ -31,6 +31,8 @@ OF_ROWS = {
     "shape": ("set", "question", "method"),
     "autopick": ("rule",),
 }
+#: Rows of several texts, and what lists an entry a text in them: always, and where something was drafted.
+BATCHES, LISTED, DRAFTED = ("batch", "context"), ("questions", "prompt_tokens", "ids_sha256"), ("emitted", "cycles")
 #: Fields of a bench sheet that hold fields themselves, and that are text; None where they are not known.
 SHEETS, TEXTS = ("pair", "now", "protocol", "question_sets"), ("card", "dtype", "stack", "device")
 
@@ -62,6 +64,8 @@ def _row_faults(row: Row) -> Iterator[str]:
             yield f"its {' or '.join(COUNTED)} is missing"
         for kind, names in KINDS.items():
             yield from _of_type(row, names, kind)
+        if row.get("what") in BATCHES:
+            yield from _batch_faults(row)
     needed = [name for said, names in NEEDED.items() if row.get(said) is not None for name in names]
     for name in dict.fromkeys([*needed, *filter(QUANTITY.search, row)]):
         value = row.get(name)
@@ -69,6 +73,20 @@ def _row_faults(row: Row) -> Iterator[str]:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             yield f"{name} is {_shown(value)}, and a number of at least 0 is needed"
+
+
+def _batch_faults(row: Row) -> Iterator[str]:
+    for name in ("value", "place", "tokens"):
+        if not isinstance(row.get(name), int) or isinstance(row[name], bool):
+            yield f"its {name} is {_shown(row.get(name))}"
+    if not isinstance(row.get("method"), str):
+        yield f"its method is {_shown(row.get('method'))}"
+    names = [*LISTED, *(DRAFTED if row["method"] in DRAFTING else ())]
+    for name in names:
+        if not isinstance(row.get(name), list) or len(row[name]) != len(row["questions"]):
+            yield f"its {name} is {_shown(row.get(name))}, and a list of an entry a text is needed"
+        if name in DRAFTED and not all(isinstance(count, int) and count > 0 for count in row[name]):
+            yield f"its {name} is {_shown(row[name])}, and counts of at least 1 are needed"
 
 
 def _of_type(fields: Row, names: tuple[str, ...], kind: type, where: str = "") -> Iterator[str]:

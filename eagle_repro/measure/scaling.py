@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from eagle_repro.measure.branching import interval
-from eagle_repro.measure.records import Record
+from eagle_repro.measure.records import Record, RecordError
 from eagle_repro.measure.stats import LEVEL, RESAMPLES
 
 AXES = ("batch", "context")
@@ -139,12 +139,15 @@ class _Pair:
 
 
 def _pairs_of(record: Record) -> list[_Pair]:
-    found = []
+    found, left = [], skipped(record)
     for axis in AXES:
         rows = _of(record, axis)
         plain = rows[rows["method"] == "plain"] if len(rows) else rows
         alone: dict[tuple[int, ...] | None, dict[str, str]] = {}  # None: plain decoding
+        unfinished = set(left.loc[left["axis"] == axis, "value"])  # a point at which memory ran out is no point
         for value in rows["value"].unique() if len(rows) else ():
+            if value in unfinished:
+                continue
             before = plain[plain["value"] == value].sort_values("place")
             if axis == "context":
                 alone.clear()
@@ -156,6 +159,11 @@ def _pairs_of(record: Record) -> list[_Pair]:
                 ours = part[part["place"].isin(both)].sort_values("place")
                 if both:
                     theirs = before[before["place"].isin(both)]
+                    if any(list(theirs[name]) != list(ours[name]) for name in ("questions", "tokens")):
+                        raise RecordError(
+                            f"{record.path.name}: at {axis} {value} plain decoding and the tree {tree} wrote other "
+                            "questions or other numbers of tokens, from which no speedup follows: measure it again"
+                        )
                     first = alone.setdefault(tree, _ids(ours))
                     found.append(_Pair(axis, int(value), tree, theirs, ours, alone[None], first))
     return found

@@ -70,11 +70,15 @@ def tau(frame: pd.DataFrame, shape: str) -> Table:
 
 def texts(rows: Rows) -> Table:
     """One row a method that wrote the same prompt's answer."""
+    ready = (
+        [Column("capture_s", "made ready (s)", fixed(1), right=True)] if any(row["capture_s"] for row in rows) else []
+    )
     columns = (
         Column("method", "method"),
         Column("tokens", "tokens", right=True),
         Column("stop_reason", "ended by"),
         Column("tau", "tau", fixed(2), right=True),
+        *ready,
         Column("prefill_s", "prefill (s)", fixed(3), right=True),
         Column("decode_s", "decoding (s)", fixed(3), right=True),
         Column("tokens_per_s", "tokens/s", fixed(1), right=True),

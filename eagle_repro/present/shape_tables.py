@@ -112,6 +112,7 @@ def adaptive(record: Record) -> Table:
         "tau: plain steps are cycles of one token.",
         f"best fixed tree: of {trees} measured on the same questions, the one with the fewest seconds in all.",
         "It is chosen after the fact and by those seconds, so luck is on its side: adaptive / best is rather too low.",
+        "What adaptive measures of its candidates before a text is in none of these times.",
         "on equal texts: where adaptive wrote plain decoding's text, against the best tree that did so there too.",
         "Elsewhere a near-tie of half precision led to another text, which has another tau.",
         "Brackets: 95% bootstrap over questions.",

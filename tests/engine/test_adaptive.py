@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -261,3 +262,12 @@ def test_candidates_are_made_ready_where_they_are_picked(trained: Pair, monkeypa
     assert {shape for shape, span in made if span == first} == {None, *shapes}, "all are timed"
     assert len(later) > 1
     assert all({shape for shape, span in made if span == each} == {MIDDLE} for each in later)
+
+
+def test_costs_are_measured_once_for_lengths_up_to_the_next_power_of_two(trained: Pair) -> None:
+    trained = replace(trained)  # a launcher that knows nothing
+    options: dict[str, Any] = {"method": "adaptive", "shape": [SMALL, LARGE], "max_new_tokens": 2, "stop": "never"}
+    times = [er.generate(trained, [7] * length, **options).capture_s for length in (130, 150, 190)]
+    assert times[0] > 0 and times[1:] == [0, 0]
+    assert er.generate(trained, [7] * 230, **options).capture_s > 0
+    assert er.generate(trained, [[7] * 130] * 2, **options)[0].capture_s > 0, "another batch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partial
 from pathlib import Path
@@ -331,9 +332,16 @@ def test_weights_that_overflow_the_dtype_are_refused_by_name(tmp_path: Path) -> 
     tensors[LAYER + "mlp.up_proj.weight"][0, 0] = 70000.0
     folder = save_head(tmp_path, tensors)
     embedding = torch.zeros(VOCABULARY, HIDDEN)
-    with pytest.raises(HeadMismatch, match=r"midlayer\.mlp\.up_proj\.weight.*not finite in torch\.float16"):
+    with pytest.raises(HeadMismatch, match=r"midlayer\.mlp\.up_proj\.weight.*not finite in float16: use float32"):
         load_head(folder, embedding.half())
     load_head(folder, embedding.bfloat16())
+
+
+def test_weights_that_are_not_finite_in_the_file_are_called_damaged(tmp_path: Path) -> None:
+    tensors = head_tensors()
+    tensors["fc.weight"][0, 0] = math.nan
+    with pytest.raises(HeadMismatch, match=r"fc\.weight of the head in .* is not finite: the file is damaged, get it"):
+        load_head(save_head(tmp_path, tensors), torch.zeros(VOCABULARY, HIDDEN))
 
 
 # --- damaged and hostile files ---------------------------------------------------------------------------------------

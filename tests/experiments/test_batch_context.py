@@ -159,3 +159,10 @@ def test_a_template_opens_before_the_filler_and_closes_after_the_question() -> N
     text, question = bytes(longer.prompt).decode(), bytes(item.prompt).decode().removeprefix("<user>")
     assert text.startswith("<user>") and text.endswith(question) and len(text) == len(question) + 306
     assert text.count("<user>") == text.count("</user>") == 1
+
+
+def test_what_does_not_fit_is_refused_before_a_record_is_begun(trained: Pair, protocol: Protocol) -> None:
+    session = Session(NAME, protocol, replace(trained, max_length=100))
+    with pytest.raises(ValueError, match="do not fit max_length=100: raise it to"):
+        batch_context.measure(session)
+    assert not list(session.out.glob("*.jsonl*"))

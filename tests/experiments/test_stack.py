@@ -23,7 +23,7 @@ from eagle_repro.experiments.stack import NAME, PLANS, Plan
 from eagle_repro.experiments.stack_costs import Watching, stacks_of
 from eagle_repro.experiments.watched import PHASES, watch
 from eagle_repro.measure import stacks
-from eagle_repro.measure.records import Record
+from eagle_repro.measure.records import Record, RecordError
 from eagle_repro.sources.pairs import PairShape
 from tests.models import oracle, pair_of
 
@@ -148,6 +148,21 @@ def test_a_record_without_a_pick_or_a_pair_is_passed_over(trained: Pair, protoco
     assert stack.picked_tree(session) is None
 
 
+def test_a_pick_that_cannot_be_names_the_record_that_it_stands_in(
+    trained: Pair, protocol: Protocol, tmp_path: Path
+) -> None:
+    session = Session(NAME, protocol, trained)
+    bench = {"card": session.bench()["card"], "pair": {"name": "tiny"}}
+    header = {"kind": "header", "schema": 1, "name": "03_tree_shape", "hash": "0", "protocol": {}, "bench": bench}
+    pick = {"kind": "run", "key": "autopick/cost model", "total_tokens": 5000, "depth": 2, "top_k": 3}
+    path = tmp_path / "results" / "a" / "03_tree_shape.jsonl"
+    path.parent.mkdir(parents=True)
+    lines = [header, pick, {"kind": "complete", "lines": 2}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    with pytest.raises(RecordError, match=r"03_tree_shape\.jsonl: the tree that its cost model picked cannot be: "):
+        stack.picked_tree(session)
+
+
 def test_one_stack_gives_way_to_a_published_record_of_several(
     trained: Pair, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,3 +242,10 @@ def test_events_see_the_replays_and_the_host_adds_little(name: str) -> None:
     inside = sum(row[f"{phase}_s"] for phase in PHASES)
     assert 0.2 * row["cycle_s"] < inside < 2 * row["cycle_s"] and 0 < row["host_s"] < 1e-3
     assert made["capture_s"] > 0 and made["graph_bytes"] >= 0
+
+
+def test_what_does_not_fit_is_refused_before_a_record_is_begun(trained: Pair, protocol: Protocol) -> None:
+    session = Session(NAME, protocol, replace(trained, max_length=100))
+    with pytest.raises(ValueError, match="do not fit max_length=100: raise it to"):
+        stack.measure(session)
+    assert not list(session.out.glob("*.jsonl*"))

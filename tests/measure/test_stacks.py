@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from eagle_repro.measure import scaling, stacks, summary
-from eagle_repro.measure.records import Record
+from eagle_repro.measure.fields import fault
+from eagle_repro.measure.records import Record, RecordError
 from tests.present import stack_rows as rows
 
 Row = dict[str, Any]
@@ -130,3 +131,38 @@ def test_timing_is_in_plain_steps_of_the_same_point() -> None:
 def test_both_have_their_summary(stack: Record) -> None:
     assert len(summary.of(stack)) == 12
     assert len(summary.of(made("09_batch_context", rows.batch_rows()))) == 14
+
+
+def test_a_point_at_which_memory_ran_out_is_no_point() -> None:
+    left = {"key": "skipped/batch/2/pair", "what": "skipped", "axis": "batch", "value": 2, "pair": "pair",
+            "reason": "out of memory"}  # fmt: skip
+    found = [row for row in rows.batch_rows(values=(1, 2, 4)) if row["value"] < 4]
+    record = made("09_batch_context", [*found[:-1], left])
+    assert scaling.points(record)["value"].unique().tolist() == [1]
+    assert set(scaling.gone(record)["last"]) == {1}
+
+
+@pytest.mark.parametrize(
+    "change", [{"tokens": 96}, {"questions": ["chat/other", "chat/another"]}], ids=["tokens", "set"]
+)
+def test_unequal_work_gives_no_speedup(change: dict[str, Any]) -> None:
+    found = list(rows.batch_rows(values=(1, 2)))
+    spoiled = [
+        row | (change if (row["value"], row["method"], row["place"]) == (2, "eagle", 0) else {}) for row in found
+    ]
+    with pytest.raises(RecordError, match="at batch 2 plain decoding and the tree .* from which no speedup follows"):
+        scaling.points(made("09_batch_context", spoiled))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"emitted": [-5, 3]}, {"emitted": None}, {"cycles": 7}, {"cycles": [1]}, {"questions": "chat/1"},
+        {"ids_sha256": ["one"]}, {"value": "2"}, {"place": None}, {"method": None}, {"tokens": 1.5},
+    ],
+)  # fmt: skip
+def test_a_damaged_row_of_a_batch_is_told(change: dict[str, Any]) -> None:
+    row = next(row for row in rows.batch_rows(values=(2,)) if row["method"] == "eagle")
+    assert fault({"kind": "run"} | row) is None
+    said = fault({"kind": "run"} | row | change)
+    assert said is not None and next(iter(change)) in said
