@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from eagle_repro.measure.records import Record
+from eagle_repro.measure.stats import tau_warning
 from eagle_repro.present import (
     comparison_tables,
     domain_tables,
@@ -20,6 +21,7 @@ from eagle_repro.present import (
 from eagle_repro.present.layout import Column, Table, fixed, interval, table, times, yes_no
 
 Rows: TypeAlias = Iterable[Mapping[Any, Any]]
+WARNED_FROM = 32  # tokens from which a text is long enough for its tau to say something of the head
 
 
 def of(record: Record) -> tuple[Table, ...]:
@@ -70,6 +72,7 @@ def tau(frame: pd.DataFrame, shape: str) -> Table:
 
 def texts(rows: Rows) -> Table:
     """One row a method that wrote the same prompt's answer."""
+    rows = list(rows)
     ready = (
         [Column("capture_s", "made ready (s)", fixed(1), right=True)] if any(row["capture_s"] for row in rows) else []
     )
@@ -84,7 +87,9 @@ def texts(rows: Rows) -> Table:
         Column("tokens_per_s", "tokens/s", fixed(1), right=True),
         Column("identical", "same ids as plain", yes_no),
     )
-    return table("How it was written", rows, columns)
+    # A short text may be unlucky; plain steps are in adaptive's tau.
+    warned = [row for row in rows if row["method"] in ("eagle", "chain") and row["tokens"] > WARNED_FROM]
+    return table("How it was written", rows, columns, [tau_warning(row["tau"]) or "" for row in warned])
 
 
 def differences(frame: pd.DataFrame, names: Sequence[str]) -> Table:
