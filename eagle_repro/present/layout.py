@@ -12,6 +12,7 @@ import pandas as pd
 
 UNKNOWN = "n/a"
 SLOWER = "(slower)"
+SHORT = 20  # characters of a cell of a table that are not broken into lines
 
 Form = Callable[[Any], str]
 
@@ -67,9 +68,11 @@ class Table:
 
     def _html(self, line: Sequence[str], tag: str) -> str:
         sides = ("right" if right else "left" for right in self.right)
-        cells = zip(line, sides, strict=True)
-        inner = "".join(f'<{tag} style="text-align:{side}">{html.escape(cell)}</{tag}>' for cell, side in cells)
-        return f"<tr>{inner}</tr>"
+        cells = ""
+        for cell, side in zip(line, sides, strict=True):
+            whole = ";white-space:nowrap" if tag == "td" and len(cell) <= SHORT else ""  # an interval, a tree
+            cells += f'<{tag} style="text-align:{side}{whole}">{html.escape(cell)}</{tag}>'
+        return f"<tr>{cells}</tr>"
 
     @staticmethod
     def _cells(line: Iterable[str]) -> list[str]:

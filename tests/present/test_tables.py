@@ -42,6 +42,17 @@ def test_markdown_and_html_escape_what_would_break_them(small: Table) -> None:
     assert "a|b &lt;x&gt;" in html and "<x>" not in html
 
 
+def test_intervals_and_trees_are_not_broken_into_lines_and_sentences_are() -> None:
+    found = Table(
+        "t",
+        ("a long heading of two lines", "b"),
+        (("[4.13, 4.57]", "a reason in many words, as long as it"),),
+        (True, False),
+    )
+    head, body = found._repr_html_().split("<td", 1)
+    assert "nowrap" not in head and body.index("nowrap") < body.index("[4.13") and body.count("nowrap") == 1
+
+
 def test_a_terminal_without_cyrillic_gets_escapes(small: Table) -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
