@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -22,14 +21,15 @@ class Recorded(Generic[T]):
     On a CPU, where there are no graphs, the work is done again into the same tensors.
     """
 
-    def __init__(self, work: Callable[[], T], device: torch.device, pool: Any = None) -> None:
+    def __init__(self, work: Callable[[], T], device: torch.device, side: Any, pool: Any = None) -> None:
+        """side: a side_stream() of the device."""
         self._work = work = planned(work)
         self._graph = torch.cuda.CUDAGraph() if device.type == "cuda" else None
         if self._graph is None:
             self.result = work()
             return
         # On a stream of this device, which need not be the current one; other threads may use it meanwhile.
-        options: dict[str, Any] = {"stream": side_stream(device), "capture_error_mode": "thread_local"}
+        options: dict[str, Any] = {"stream": side, "capture_error_mode": "thread_local"}
         with torch.cuda.device(device), torch.cuda.graph(self._graph, pool=pool, **options):
             self.result = work()
 
@@ -44,35 +44,31 @@ class Recorded(Generic[T]):
 
 def captured(work: Callable[[], T], device: torch.device, restore: Sequence[Tensor]) -> Recorded[T]:
     """Work over static tensors, warmed up and captured; call it to do it. restore: the tensors that it changes."""
-    warm_up(work, device, restore)
+    side = side_stream(device)
+    warm_up(work, device, side, restore)
     with unchanged(restore):
-        return Recorded(work, device)
+        return Recorded(work, device, side)
 
 
-def warm_up(work: Callable[[], Any], device: torch.device, restore: Sequence[Tensor]) -> None:
-    """Do the work once and undo it: libraries make their handles and workspaces at a first call, not under capture."""
+def warm_up(work: Callable[[], Any], device: torch.device, side: Any, restore: Sequence[Tensor]) -> None:
+    """Do the work once on a side stream and undo it: libraries make their handles and workspaces at a first call, not
+    under capture."""
     if device.type != "cuda":
         return
     work = planned(work)
-    side = side_stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side), unchanged(restore):
         work()
     torch.cuda.current_stream(device).wait_stream(side)
 
 
-def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """The one stream of a device that work is warmed up and captured on.
+def side_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """A stream to warm up and capture on; None on a CPU.
 
-    What a capture has freed, and the workspaces of libraries, serve later captures on the same stream alone; with a
-    stream for each, every graph would set memory of its own aside.
+    Works that share a pool share it too: what a capture has freed, and the workspaces of libraries, serve later ones on
+    the same stream alone. Threads must not share it: what one does on it would be captured by the other.
     """
-    return _stream_of(torch.cuda.current_device() if device.index is None else device.index)
-
-
-@cache
-def _stream_of(index: int) -> torch.cuda.Stream:
-    return torch.cuda.Stream(index)
+    return torch.cuda.Stream(device) if device.type == "cuda" else None
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 
 from eagle_repro.engine.accept import Accepted, Sampling
-from eagle_repro.engine.capture import Recorded, captured, unchanged, warm_up
+from eagle_repro.engine.capture import Recorded, captured, side_stream, unchanged, warm_up
 from eagle_repro.engine.compiled import compiling
 from eagle_repro.engine.cycle import Launch, State, at_once, cycle
 from eagle_repro.engine.head import Eagle3Head
@@ -158,6 +158,7 @@ class Graph(Eager):
         self._owners: tuple[Target, Eagle3Head | None] | None = None
         self._graphs: dict[Any, dict[str, Recorded[Any]]] = {}
         self._pool: Any = None
+        self._side: Any = None
         self._lock = threading.Lock()
 
     @contextmanager
@@ -252,17 +253,17 @@ class Graph(Eager):
             return self._graphs[key]
         start, device = time.perf_counter(), batch.target.device
         if self._pool is None and device.type == "cuda":
-            self._pool = torch.cuda.graph_pool_handle()
+            self._pool, self._side = torch.cuda.graph_pool_handle(), self._side or side_stream(device)
         phases: dict[str, Recorded[Any]] = {}
 
         def record(phase: str, work: Callable[[], T]) -> T:
-            phases[phase] = Recorded(self.inside(work), device, self._pool)
+            phases[phase] = Recorded(self.inside(work), device, self._side, self._pool)
             return phases[phase].result
 
         def work(launch: Launch) -> Any:
             return batch.cycle(shape, span, launch, catch=catch)
 
-        warm_up(self.inside(lambda: work(at_once)), device, batch.state.small)
+        warm_up(self.inside(lambda: work(at_once)), device, self._side, batch.state.small)
         self.compile_s += time.perf_counter() - start
         with unchanged(batch.state.small):
             work(record) if apart else record("cycle", lambda: work(at_once))
