@@ -18,8 +18,8 @@ from eagle_repro.engine.cycle import State
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.prefill import draw_noise, prefill, raise_non_finite
 from eagle_repro.engine.request import Cycle, Generation, NonFiniteLogits, Request, Text
-from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import BUCKET, Batch, Eager, no_mark, read_span
+from eagle_repro.engine.shape import BUCKET, TreeShape, read_span
+from eagle_repro.engine.stacks import Batch, Eager, no_mark
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 

@@ -12,7 +12,7 @@ from eagle_repro.engine.attention import SlotCache, visibility
 from eagle_repro.engine.cycle import State, causal
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.request import NonFiniteLogits, Request
-from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.shape import read_span
 from eagle_repro.engine.target import Target
 
 PREFILL_CHUNK = 512

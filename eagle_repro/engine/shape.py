@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BUCKET = 64  # cache slots are read in multiples of this, so that shapes repeat from cycle to cycle
+BUCKET = 64
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,7 @@ class TreeShape:
 
     def pass_span(self, span: int) -> int:
         """How many slots the verification pass of a cycle of this span reads: a wide draft needs more than its tree."""
-        least = span - self.slots + self.total_tokens
-        return min(span, -(-least // BUCKET) * BUCKET)
+        return min(span, read_span(span - self.slots, self.total_tokens))
 
     def require_vocabulary(self, draft_vocabulary: int) -> None:
         """Raise ValueError when top_k asks for more children than the draft vocabulary has tokens."""
@@ -83,3 +82,11 @@ class TreeShape:
 def node_capacity(depth: int, top_k: int) -> int:
     """Nodes a tree can have: root, top_k first-level candidates, top_k * top_k for each further draft pass."""
     return 1 + top_k + depth * top_k * top_k
+
+
+def read_span(longest: int, slots: int) -> int:
+    """Cache slots that a pass reads after `longest` committed tokens when a cycle touches `slots` more.
+
+    Rounded up to a bucket, so that shapes repeat from cycle to cycle.
+    """
+    return -(-(longest + slots) // BUCKET) * BUCKET

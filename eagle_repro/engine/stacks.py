@@ -23,7 +23,7 @@ from eagle_repro.engine.capture import Recorded, captured, side_stream, unchange
 from eagle_repro.engine.compiled import compiling
 from eagle_repro.engine.cycle import Launch, State, at_once, cycle
 from eagle_repro.engine.head import Eagle3Head
-from eagle_repro.engine.shape import BUCKET, TreeShape
+from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
@@ -35,14 +35,6 @@ T = TypeVar("T")
 def make_stack(name: str) -> Eager:
     """The stack of a resolved name."""
     return {"eager": Eager, "graph": Graph, "compiled": Compiled}[name]()
-
-
-def read_span(longest: int, slots: int) -> int:
-    """Cache slots that a pass reads after `longest` committed tokens when a cycle touches `slots` more.
-
-    Rounded up to a bucket, so that shapes repeat from cycle to cycle.
-    """
-    return -(-(longest + slots) // BUCKET) * BUCKET
 
 
 def most_graphs(device: torch.device) -> int:

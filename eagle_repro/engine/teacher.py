@@ -12,8 +12,7 @@ from eagle_repro.engine.attention import SlotCache
 from eagle_repro.engine.cycle import State, draft_candidates
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.prefill import read_text
-from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.shape import TreeShape, read_span
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import Candidates
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from eagle_repro.api import Pair
 from eagle_repro.engine.prefill import prefix_pass
-from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.shape import read_span
 from eagle_repro.experiments.long_prompts import meaningless
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.session import Progress, Session, silent

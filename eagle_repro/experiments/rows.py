@@ -77,6 +77,11 @@ def tree_key(shape: TreeShape) -> str:
     return f"{shape.total_tokens}-{shape.depth}-{shape.top_k}"
 
 
+def shape_of(row: Row) -> TreeShape:
+    """The tree that a row names. Raises ValueError for one that cannot be."""
+    return TreeShape(row.get("total_tokens"), row.get("depth"), row.get("top_k"))  # type: ignore[arg-type]  # it checks
+
+
 def run_row(pair: Pair, item: Item, way: Way, done: Generation, *, repeat: int, order: int | None) -> Row:
     """The row of a run; times in seconds. order: its place in the row of all runs, None for an instrumented one."""
     drafted = way.method in DRAFTING

@@ -18,8 +18,7 @@ from eagle_repro.api import Pair, generate
 from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, filtered, finite_choices, gumbel_noise
 from eagle_repro.engine.cycle import State, commit, cycle, draft, node_noise, pick_rows, verify
 from eagle_repro.engine.prefill import raise_non_finite, read_text
-from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.shape import TreeShape, read_span
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 

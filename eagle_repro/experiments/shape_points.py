@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from eagle_repro.engine.shape import TreeShape, node_capacity
 from eagle_repro.experiments.protocol import Protocol
+from eagle_repro.experiments.rows import Row, shape_of
 from eagle_repro.measure.curves import Prediction, Shape
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -122,8 +120,8 @@ def measured_points(points: Sequence[Row], *, every: bool) -> dict[TreeShape, Ro
     """
     found: dict[TreeShape, Row] = {}
     for each in points:
-        found.setdefault(_shape_of(each), each)
-    picked = dict.fromkeys(_shape_of(each) for each in points if each["rule"] is not None)
+        found.setdefault(shape_of(each), each)
+    picked = dict.fromkeys(shape_of(each) for each in points if each["rule"] is not None)
     chosen = [*picked, *(shape for shape in found if shape not in picked)] if every else list(picked)[:MOST_WHERE_FEW]
     return {shape: found[shape] for shape in chosen}
 
@@ -162,7 +160,3 @@ def grid(protocol: Protocol) -> list[Shape]:
         for nodes in GRID_NODES
         if nodes <= min(node_capacity(depth, top_k), most)
     ]
-
-
-def _shape_of(row: Row) -> TreeShape:
-    return TreeShape(row["total_tokens"], row["depth"], row["top_k"])

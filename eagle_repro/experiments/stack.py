@@ -22,7 +22,7 @@ from eagle_repro.experiments.long_prompts import in_domain, require_room
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.experiments.published import of_a_gpu, published
 from eagle_repro.experiments.roofline import BUFFER_BYTES
-from eagle_repro.experiments.rows import Row, Way, reason_of
+from eagle_repro.experiments.rows import Row, Way, reason_of, shape_of
 from eagle_repro.experiments.session import Progress, Session, open_pair, silent
 from eagle_repro.experiments.speedup import read_items
 from eagle_repro.experiments.stack_costs import Watching, prompts_of, stack_rows, stacks_of
@@ -108,7 +108,7 @@ def picked_tree(session: Session) -> TreeShape | None:
     """
     begun = [row for row in session.partial_rows() if row.get("tree") == "picked"]
     if begun:
-        return _shape_of(begun[0])
+        return shape_of(begun[0])
     own = session.out / f"{SHAPES_RECORD}.jsonl"
     records = [read_record(own)] if completeness(own) == "complete" else []
     here = session.bench()["card"]
@@ -117,14 +117,10 @@ def picked_tree(session: Session) -> TreeShape | None:
         picks = [row for row in record.rows if row.get("key") == "autopick/cost model"]
         if picks and (bench.get("card"), (bench.get("pair") or {}).get("name")) == (here, session.pair.name):
             try:
-                return _shape_of(picks[0])
+                return shape_of(picks[0])
             except ValueError as error:
                 raise RecordError(f"{record.path}: the tree that its cost model picked cannot be: {error}") from error
     return None
-
-
-def _shape_of(row: Row) -> TreeShape:
-    return TreeShape(row.get("total_tokens"), row.get("depth"), row.get("top_k"))  # type: ignore[arg-type]  # it checks
 
 
 def _opened(session: Session, stack: str) -> Pair:

@@ -16,6 +16,8 @@ QUANTITY = re.compile(r"(?:^|_)(?:s|ms|seconds|bytes)$")
 NEEDED = {"method": ("tokens", "prefill_s", "decode_s"), "phase": ("seconds",)}
 #: Methods that draft: such a row says what its cycles accepted, cycle by cycle or (of a batch) text by text.
 DRAFTING, COUNTED = ("eagle", "chain", "adaptive"), ("accepted", "emitted")
+#: Rows of several texts, and what lists an entry a text in them: always, and where something was drafted.
+BATCHES, LISTED, DRAFTED = ("batch", "context"), ("questions", "prompt_tokens", "ids_sha256"), ("emitted", "cycles")
 #: What a field of a run is, where it is known: text, counts, lists.
 KINDS: dict[type, tuple[str, ...]] = {
     str: ("set", "domain", "method", "variant", "rule", "sweep"),
@@ -26,13 +28,12 @@ KINDS: dict[type, tuple[str, ...]] = {
 }
 #: The same of the rows that name what they are so.
 OF_ROWS = {
+    **dict.fromkeys(BATCHES, ("value", "place", "method", "tokens", *LISTED)),
     "recording": ("set", "domain", "question", "depth", "top_k", "tokens", "ranks"),
     "greedy": ("set", "question", "tokens", "mismatches"),
     "shape": ("set", "question", "method"),
     "autopick": ("rule",),
 }
-#: Rows of several texts, and what lists an entry a text in them: always, and where something was drafted.
-BATCHES, LISTED, DRAFTED = ("batch", "context"), ("questions", "prompt_tokens", "ids_sha256"), ("emitted", "cycles")
 #: Fields of a bench sheet that hold fields themselves, and that are text; None where they are not known.
 SHEETS, TEXTS = ("pair", "now", "protocol", "question_sets"), ("card", "dtype", "stack", "device")
 
@@ -76,13 +77,8 @@ def _row_faults(row: Row) -> Iterator[str]:
 
 
 def _batch_faults(row: Row) -> Iterator[str]:
-    for name in ("value", "place", "tokens"):
-        if not isinstance(row.get(name), int) or isinstance(row[name], bool):
-            yield f"its {name} is {_shown(row.get(name))}"
-    if not isinstance(row.get("method"), str):
-        yield f"its method is {_shown(row.get('method'))}"
-    names = [*LISTED, *(DRAFTED if row["method"] in DRAFTING else ())]
-    for name in names:
+    yield from _of_type(row, ("value", "place"), int)
+    for name in (*LISTED, *(DRAFTED if row["method"] in DRAFTING else ())):
         if not isinstance(row.get(name), list) or len(row[name]) != len(row["questions"]):
             yield f"its {name} is {_shown(row.get(name))}, and a list of an entry a text is needed"
         if name in DRAFTED and not all(isinstance(count, int) and count > 0 for count in row[name]):

@@ -22,8 +22,7 @@ from eagle_repro.engine.accept import Accepted, Sampling
 from eagle_repro.engine.cycle import State, cycle
 from eagle_repro.engine.head import Eagle3Head, load_head
 from eagle_repro.engine.request import Request
-from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.shape import TreeShape, read_span
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 from tests.engine.tiny import begun

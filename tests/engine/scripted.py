@@ -10,8 +10,7 @@ from torch import Tensor
 
 from eagle_repro.engine.attention import SlotCache
 from eagle_repro.engine.cycle import State, draft
-from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.shape import TreeShape, read_span
 from eagle_repro.engine.tree import DraftTree
 
 

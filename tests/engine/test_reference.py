@@ -17,8 +17,7 @@ from eagle_repro.engine import prefill, stacks
 from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.cycle import State, cycle
 from eagle_repro.engine.head import Eagle3Head
-from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.shape import TreeShape, read_span
 from eagle_repro.engine.teacher import draft_along
 from eagle_repro.engine.tree import Candidates, build_tree
 from tests.engine import reference as ref

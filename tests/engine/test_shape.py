@@ -13,8 +13,7 @@ from torch import Tensor
 
 from eagle_repro.engine.attention import SlotCache
 from eagle_repro.engine.generate import Request, run
-from eagle_repro.engine.shape import BUCKET, TreeShape, node_capacity
-from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.shape import BUCKET, TreeShape, node_capacity, read_span
 from eagle_repro.engine.target import Target
 from tests.engine.tiny import random_head, random_target
 

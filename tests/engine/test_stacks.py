@@ -20,8 +20,8 @@ from eagle_repro.engine.capture import captured
 from eagle_repro.engine.devices import resolve_stack
 from eagle_repro.engine.generate import Request, run, run_batch
 from eagle_repro.engine.head import Eagle3Head
-from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import BUCKET, Eager, Graph, make_stack, most_graphs
+from eagle_repro.engine.shape import BUCKET, TreeShape
+from eagle_repro.engine.stacks import Eager, Graph, make_stack, most_graphs
 from eagle_repro.engine.target import Target
 from tests.conftest import Text
 from tests.engine.tiny import random_head, random_target

@@ -17,7 +17,7 @@ from eagle_repro.engine.attention import visibility
 from eagle_repro.engine.cycle import catch_up, cycle, draft
 from eagle_repro.engine.generate import NonFiniteLogits, Request, run
 from eagle_repro.engine.head import load_head
-from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.shape import read_span
 from eagle_repro.engine.target import Target
 from tests.conftest import Text
 from tests.engine.tiny import begun

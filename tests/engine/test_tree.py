@@ -15,8 +15,7 @@ from eagle_repro.engine.accept import Accepted, Sampling
 from eagle_repro.engine.attention import TREE_ATTENTION, attention_of, fold_mask, grouped_attention, visibility
 from eagle_repro.engine.cycle import State, causal, commit, cycle, verify
 from eagle_repro.engine.request import Request
-from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.shape import TreeShape, read_span
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import ancestor_mask, root_tree
 from tests.engine import reference as ref

@@ -16,8 +16,7 @@ from eagle_repro.engine.cycle import State
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.prefill import prefill
 from eagle_repro.engine.request import Request
-from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import read_span
+from eagle_repro.engine.shape import TreeShape, read_span
 from eagle_repro.engine.target import Target
 
 ARCHITECTURES = {
