@@ -33,7 +33,7 @@ PRIOR = 3.0  # cycles that a guess from the neighbours counts like
 GROWTH = 0.1  # what a tree of n times the nodes still misses of what the smaller one misses: n ** -GROWTH of it
 MEMORY, IDLE = 0.9, 0.98  # what a cycle still counts for a cycle later, and for a plain step later
 TRUST = 3.0  # levels that the belief in the head's own chances counts like, before anything was accepted or not
-FIRST_PROBE, LAST_PROBE = 6, 96  # plain steps between two tries of a tree, doubled after each that fails
+FIRST_PROBE, LAST_PROBE = 6, 96  # plain steps before a tree is tried, doubled by each try until a cycle pays again
 WORTH = 0.98  # of a plain step's speed from which a tree is drafted: what it shows is worth as much
 
 
@@ -92,7 +92,7 @@ class Chooser:
         speeds = self.speeds()
         best = max(speeds, key=lambda shape: speeds[shape])
         if speeds[best] > WORTH / self.seconds[None]:
-            self.plain_steps, self.patience = 0, FIRST_PROBE
+            self.plain_steps = 0
             return best
         if self.plain_steps >= self.patience:
             self.plain_steps, self.patience = 0, min(2 * self.patience, LAST_PROBE)
@@ -131,6 +131,8 @@ class Chooser:
         tried = np.arange(shape.levels) <= counts[:, None]
         self.said += float((chances / np.maximum(_above(chances), 1e-9))[tried].sum())
         self.kept += float(counts.sum())
+        if (1 + counts.mean()) / self.seconds[shape] > WORTH / self.seconds[None]:
+            self.patience = FIRST_PROBE
 
 
 def _above(chances: np.ndarray) -> np.ndarray:

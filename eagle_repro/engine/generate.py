@@ -18,7 +18,7 @@ from eagle_repro.engine.cycle import State
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.prefill import draw_noise, prefill, raise_non_finite
 from eagle_repro.engine.request import Cycle, Generation, NonFiniteLogits, Request, Text
-from eagle_repro.engine.shape import BUCKET, TreeShape, read_span
+from eagle_repro.engine.shape import BUCKET, TreeShape, read_span, slots_of
 from eagle_repro.engine.stacks import Batch, Eager, no_mark
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
@@ -68,7 +68,7 @@ def _write(
 ) -> list[Generation]:
     request = requests[0]
     longest = max(len(each.prompt) + each.budget for each in requests)
-    slots = max((shape.slots for shape in request.shapes), default=2)
+    slots = max(map(slots_of, request.shapes or (None,)))
     rows = room_for_features(request, len(requests), target.device)
 
     def now() -> float:
@@ -83,7 +83,7 @@ def _write(
     for text, token in zip(texts, first, strict=True):
         text.extend([token])
     _retire(state, texts)
-    decoding = _Decoding(Batch(target, head, state, request.sampling), slots, requests, texts, stack, clock)
+    decoding = _Decoding(Batch(target, head, state, request.sampling), requests, texts, stack, clock)
     if any(text.stop_reason is None for text in texts):
         decoding.prepare(longest)
     prefilled = now()
@@ -115,10 +115,9 @@ def _retire(state: State, texts: Sequence[Text]) -> None:
 
 @dataclass
 class _Decoding:
-    """A batch under way. slots: cache slots that a cycle may touch, of whichever tree."""
+    """A batch under way."""
 
     batch: Batch
-    slots: int
     requests: Sequence[Request]
     texts: Sequence[Text]
     stack: Eager
@@ -137,16 +136,19 @@ class _Decoding:
 
         Of many candidates few are picked at each length, and so those are made ready when they are.
         """
+        adaptive = self.request.method == "adaptive"
         first = max(len(each.prompt) for each in self.requests)  # no cycle reads less, and less would cut a row short
-        spans = range(read_span(first, self.slots), read_span(longest, self.slots) + 1, BUCKET)
         plain = () if self.request.method in ("eagle", "chain") else (None,)
-        shapes: tuple[TreeShape | None, ...] = (*plain, *self.request.shapes)
-        for shape in shapes:
-            ready = spans[:1] if self.request.method == "adaptive" else spans
-            self.stack.prepare(self.batch, shape, ready, apart=self.request.instrument)
-        if self.request.method == "adaptive":
-            seconds = {shape: self.stack.seconds(self.batch, shape, spans[0], self.clock) for shape in shapes}
-            self.chooser = Chooser(seconds)
+        spans = {
+            shape: range(read_span(first, slots_of(shape)), read_span(longest, slots_of(shape)) + 1, BUCKET)
+            for shape in (*plain, *self.request.shapes)
+        }
+        for shape, each in spans.items():
+            self.stack.prepare(self.batch, shape, each[:1] if adaptive else each, apart=self.request.instrument)
+        if adaptive:
+            self.chooser = Chooser(
+                {shape: self.stack.seconds(self.batch, shape, each[0], self.clock) for shape, each in spans.items()}
+            )
             self.next = self.chooser.pick()
 
     def step(self) -> None:
@@ -158,7 +160,7 @@ class _Decoding:
         shape = self.next
         for row, context in contexts.items():
             draw_noise(self.batch.state, self.request.sampling, row, context, shape.levels if shape else 0)
-        tree, told, seconds = self._launch(shape, read_span(longest, self.slots))
+        tree, told, seconds = self._launch(shape, read_span(longest, slots_of(shape)))
         kept = tree.cpu() if self.request.record_trees else None
         if self.chooser and shape:
             self.shown = shape, told, list(contexts)

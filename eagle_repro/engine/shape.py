@@ -84,6 +84,11 @@ def node_capacity(depth: int, top_k: int) -> int:
     return 1 + top_k + depth * top_k * top_k
 
 
+def slots_of(shape: TreeShape | None) -> int:
+    """Cache slots that a cycle may touch beyond the committed length; shape None is a plain step."""
+    return shape.slots if shape is not None else 2
+
+
 def read_span(longest: int, slots: int) -> int:
     """Cache slots that a pass reads after `longest` committed tokens when a cycle touches `slots` more.
 

@@ -18,7 +18,7 @@ from eagle_repro.api import Pair, generate
 from eagle_repro.engine.accept import Accepted, Sampling, accept, choose, filtered, finite_choices, gumbel_noise
 from eagle_repro.engine.cycle import State, commit, cycle, draft, node_noise, pick_rows, verify
 from eagle_repro.engine.prefill import raise_non_finite, read_text
-from eagle_repro.engine.shape import TreeShape, read_span
+from eagle_repro.engine.shape import TreeShape, read_span, slots_of
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
@@ -84,7 +84,7 @@ def _side_by_side(
     rule: Rule | None,
 ) -> np.ndarray:
     target, head = pair.target, pair.head if shape else None
-    span = read_span(len(prompt) + tokens, shape.slots if shape else 2)
+    span = read_span(len(prompt) + tokens, slots_of(shape))
     noise = _noise(pair, len(prompt), seeds, tokens, sampling)
     state = _start(pair, prompt, shape, span, sampling, noise)
     levels = torch.arange(state.features.shape[1], device=target.device)

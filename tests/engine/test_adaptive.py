@@ -20,7 +20,7 @@ from eagle_repro.engine.accept import Accepted, Sampling, Told
 from eagle_repro.engine.adaptive import FIRST_GUESS, FIRST_PROBE, GROWTH, MEMORY, PRIOR, Chooser, Levels
 from eagle_repro.engine.request import Request
 from eagle_repro.engine.shape import TreeShape
-from eagle_repro.engine.stacks import Graph
+from eagle_repro.engine.stacks import Eager, Graph
 from tests.conftest import Text
 from tests.engine.drafts import told
 from tests.engine.trees import tree_of
@@ -138,6 +138,17 @@ def test_a_head_of_no_use_is_given_up_soon_and_probed_more_and_more_rarely() -> 
     assert gaps == sorted(gaps) and gaps[-1] > 2 * gaps[0]
 
 
+def test_tries_become_frequent_again_when_a_cycle_pays_and_not_when_one_is_merely_expected_to() -> None:
+    chooser = Chooser(SECONDS)
+    chooser.patience = 48
+    chooser.levels[LARGE.total_tokens].observe(np.full((50, LARGE.levels), 1.0))
+    assert chooser.pick() is LARGE and chooser.patience == 48
+    chooser.observe(LARGE, *told(LARGE, 0, [0.9] * LARGE.levels))
+    assert chooser.patience == 48
+    chooser.observe(LARGE, *told(LARGE, 1, [0.9] * LARGE.levels))
+    assert chooser.patience == FIRST_PROBE, "two tokens in two steps' time"
+
+
 def test_a_head_whose_scores_are_not_numbers_is_given_up_and_found_again_when_they_are() -> None:
     chooser = Chooser(SECONDS)
     for _ in range(20):
@@ -242,6 +253,29 @@ def test_what_the_host_reads_of_a_cycle_is_what_the_tree_holds() -> None:
 def test_candidates_that_are_no_shapes_are_refused(shape: Any, pair: Pair) -> None:
     with pytest.raises(ValueError, match="shape must be a TreeShape, or a list of them"):
         er.generate(pair, [1, 2], method="adaptive", shape=shape, max_new_tokens=4)
+
+
+def test_every_cycle_reads_what_its_own_tree_needs_and_a_plain_step_what_it_needs_in_plain_decoding(
+    trained: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Spy(Eager):
+        def cycle(self, batch: Any, shape: TreeShape | None, span: int, *rest: Any, **options: Any) -> Any:
+            read.append((shape, span))
+            return super().cycle(batch, shape, span, *rest, **options)
+
+    read: list[tuple[TreeShape | None, int]] = []
+    monkeypatch.setattr(trained, "launcher", Spy())
+    monkeypatch.setattr(loops, "Chooser", Dice)
+    monkeypatch.setattr(Spy, "seconds", lambda *_: 1.0)
+    Dice.dice = random.Random(3)
+    wide = TreeShape(60, 7, 10)
+    out = er.generate(trained, [5] * 50, method="adaptive", shape=[SMALL, wide], max_new_tokens=90, stop="never")
+    contexts = [cycle.context for cycle in out.cycles]
+    assert [span for _, span in read] == [
+        -(-(context + (shape.slots if shape else 2)) // 64) * 64
+        for (shape, _), context in zip(read, contexts, strict=True)
+    ]
+    assert (None, 64) in read and {shape for shape, _ in read} == {None, SMALL, wide}
 
 
 def test_candidates_are_made_ready_where_they_are_picked(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from eagle_repro.engine.cycle import State
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.prefill import prefill
 from eagle_repro.engine.request import Request
-from eagle_repro.engine.shape import TreeShape, read_span
+from eagle_repro.engine.shape import TreeShape, read_span, slots_of
 from eagle_repro.engine.target import Target
 
 ARCHITECTURES = {
@@ -27,6 +27,7 @@ ARCHITECTURES = {
 
 
 @cache
+@torch.inference_mode(False)  # the first test to ask may be in it, and those after it not
 def random_target(
     architecture: str = "qwen3", vocabulary: int = 64, layers: int = 4, attention: str = "sdpa", seed: int = 0
 ) -> Target:
@@ -58,6 +59,7 @@ def random_target(
 
 
 @cache
+@torch.inference_mode(False)
 def random_head(target: Target, draft_vocabulary: int | None = None, seed: int = 1) -> Eagle3Head:
     """A head for a target, its d2t spread over the vocabulary."""
     drafted = draft_vocabulary or target.vocabulary
@@ -79,9 +81,9 @@ def random_head(target: Target, draft_vocabulary: int | None = None, seed: int =
 
 def begun(target: Target, head: Eagle3Head | None, request: Request, shape: TreeShape | None) -> tuple[State, int]:
     """The state before a request's first cycle, and its first token."""
-    longest, slots = len(request.prompt) + request.budget, shape.slots if shape else 2
+    longest = len(request.prompt) + request.budget
     rows, sampled = shape.levels + 1 if shape else 1, not request.sampling.greedy
-    state = State.blank(target, head, 1, read_span(longest, slots), rows, sampled=sampled)
+    state = State.blank(target, head, 1, read_span(longest, slots_of(shape)), rows, sampled=sampled)
     return state, prefill(target, head, [request], state)[0]
 
 
