@@ -11,7 +11,7 @@ import torch
 
 from eagle_repro.engine.accept import Sampling
 from eagle_repro.engine.adaptive import usual_candidates
-from eagle_repro.engine.devices import resolve_device, resolve_dtype, resolve_stack, target_devices
+from eagle_repro.engine.devices import dtype_name, resolve_device, resolve_dtype, resolve_stack, target_devices
 from eagle_repro.engine.generate import Generation, Request, run_batch
 from eagle_repro.engine.head import Eagle3Head, load_head
 from eagle_repro.engine.ids import is_row, is_whole, token_ids
@@ -87,7 +87,7 @@ def load_pair(
         head=loaded_head,
         tokenizer=tokenizer,
         device=str(where),
-        dtype=str(kind).removeprefix("torch."),
+        dtype=dtype_name(kind),
         stack=launched,
         max_length=max_length,
         provenance=_provenance(label, adapter, loaded_head, found_target, found_head),

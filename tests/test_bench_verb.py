@@ -66,6 +66,7 @@ def test_every_stack_has_its_steps_and_phases(capsys: pytest.CaptureFixture[str]
         (("--shape-of", "toy", "--pair", "tiny"), "was given beside a pair"),
         (("--stack", "graph"), "needs a CUDA device"),
         (("--stack", "fast"), "'fast' is not known"),
+        (("--device", ""), "device='' is not known"),
         (("--shape-of", "toy", "--dtype", "int8"), "dtype='int8' is not known"),
     ],
 )

@@ -17,7 +17,7 @@ CYCLES = {"cuda": 200, "cpu": 20}
 
 def bench(args: argparse.Namespace) -> int:
     """bench: copy bandwidth, plain step, phases of a cycle and the host's share, for every stack of the card."""
-    from eagle_repro.engine.devices import resolve_dtype, resolve_stack, target_devices
+    from eagle_repro.engine.devices import dtype_name, resolve_dtype, resolve_stack, target_devices
     from eagle_repro.engine.shape import TreeShape
     from eagle_repro.experiments.protocol import OWN_SETS
     from eagle_repro.experiments.stack_costs import Watching, prompts_of, stack_rows, stacks_of
@@ -28,11 +28,11 @@ def bench(args: argparse.Namespace) -> int:
     from eagle_repro.present import stack_tables, tables
 
     _check(args)
-    device, *others = target_devices(args.device or "auto")
+    device, *others = target_devices("auto" if args.device is None else args.device)
     if others:
         raise ValueError(f'--device {args.device} was given, and bench times one card: name one, as in "cuda:0"')
     usual = "float16" if device.type == "cuda" else "float32"
-    dtype = usual if args.dtype in (None, "auto") else str(resolve_dtype(args.dtype, device)).removeprefix("torch.")
+    dtype = usual if args.dtype in (None, "auto") else dtype_name(resolve_dtype(args.dtype, device))
     names = [resolve_stack(args.stack, device)] if args.stack else stacks_of(device)
     watching = Watching(args.cycles or CYCLES[device.type], turns=1, context=CONTEXT, tokens=TOKENS)
     bandwidth = measured_bandwidth(device)

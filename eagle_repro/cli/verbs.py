@@ -206,7 +206,7 @@ def load(args: argparse.Namespace) -> Pair:
         DEFAULT_PAIR if unnamed else args.pair,
         target=args.target,
         head=args.head,
-        device=args.device or "auto",
+        device="auto" if args.device is None else args.device,
         dtype=args.dtype or "auto",
         stack=args.stack or "auto",
         max_length=args.max_length,

@@ -27,7 +27,8 @@ CANDIDATES = (
     TreeShape(2, 0, 1), TreeShape(3, 1, 2), TreeShape(6, 2, 2), TreeShape(16, 3, 4), TreeShape(11, 0, 10),
     TreeShape(32, 1, 10), TreeShape(60, 2, 10), TreeShape(60, 4, 10),
 )  # fmt: skip
-#: Beside them on a GPU, where a pass of so many nodes may cost hardly more; a CPU would time them for longer than a text.
+#: Beside them on a GPU, where a pass of so many nodes may cost hardly more. A CPU would time them longer than a text
+#: takes.
 WIDE = (TreeShape(128, 4, 10), TreeShape(128, 5, 10), TreeShape(128, 7, 10))
 FIRST_GUESS, FIRST_PRIOR = 0.7, 0.5  # of the first level of the smallest tree; cycles that this counts like
 PRIOR = 3.0  # cycles that a guess from the neighbours counts like

@@ -13,6 +13,11 @@ COMPILES = (8, 0)  # compute capability from which a card runs what Triton makes
 BESIDE_WEIGHTS = 1_000_000_000  # bytes of caches, activations and the libraries' own memory, on each card
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """ "float16" for torch.float16."""
+    return str(dtype).removeprefix("torch.")
+
+
 def resolve_device(device: str) -> torch.device:
     """The torch device; "auto" is the first GPU, else the CPU; of several ("cuda:0,cuda:1") it is the first.
 

@@ -21,6 +21,7 @@ from eagle_repro.engine.checkpoint import (
     read_checkpoint,
     vocabulary_maps,
 )
+from eagle_repro.engine.devices import dtype_name
 from eagle_repro.engine.fused import FusedHead, turned
 
 QKV = {f"midlayer.self_attn.{name}_proj" for name in "qkv"}
@@ -202,7 +203,7 @@ def load_head(folder: str | Path, embedding: Tensor, *, rope_theta: float | None
     broken = [name for name, tensor in head.state_dict().items() if not tensor.isfinite().all()]
     if broken:
         damaged = any(not tensors[name].isfinite().all() for name in broken if name in tensors)
-        precision = str(embedding.dtype).removeprefix("torch.")
+        precision = dtype_name(embedding.dtype)
         raise HeadMismatch(
             f"{', '.join(broken)} of the head in {folder.name} is not finite"
             + (": the file is damaged, get it again" if damaged else f" in {precision}: use float32 or bfloat16")

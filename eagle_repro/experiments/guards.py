@@ -18,7 +18,14 @@ import torch
 
 from eagle_repro import api
 from eagle_repro.api import weights_size
-from eagle_repro.engine.devices import BESIDE_WEIGHTS, free_bytes, resolve_device, resolve_dtype, target_devices
+from eagle_repro.engine.devices import (
+    BESIDE_WEIGHTS,
+    dtype_name,
+    free_bytes,
+    resolve_device,
+    resolve_dtype,
+    target_devices,
+)
 from eagle_repro.experiments.protocol import Protocol
 from eagle_repro.sources.complete import Role
 from eagle_repro.sources.pairs import PAIRS, WeightRef
@@ -80,7 +87,7 @@ def device(protocol: Protocol) -> Guard:
     """The GPU: is there one where the profile wants one, and does this torch have kernels for it?"""
     try:
         place = resolve_device(protocol.device)
-        dtype = str(resolve_dtype(protocol.dtype, place)).removeprefix("torch.")
+        dtype = dtype_name(resolve_dtype(protocol.dtype, place))
     except ValueError as error:
         return Guard("device", "refused", str(error))
     if place.type != "cuda":

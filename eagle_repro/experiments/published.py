@@ -23,23 +23,21 @@ def published(name: str) -> list[Record]:
 def of_a_gpu(record: Record, holds: Callable[[Record], int]) -> Record:
     """The record to show: this one, or where it is of a CPU, a published one of a GPU that holds more.
 
-    holds: how much a record has to show; a published one of which it raises ValueError is passed over. Of equal ones
-    this record comes first, and then one of the same pair.
+    holds: how much a record has to show; a published one of which it raises ValueError is passed over. Of several that
+    hold more than this one, those of the same pair come first, and then the fullest.
     """
     if record.header["bench"].get("device") != "cpu":
         return record
-
-    def rank(other: Record) -> tuple[int, bool, bool]:
+    own, fuller = holds(record), []
+    for other in published(record.header["name"]):
+        if other.header["bench"].get("device") == "cpu":
+            continue
         try:
             shown = holds(other)
         except ValueError:
-            if other is record:
-                raise
-            shown = -1
-        return shown, other is record, _pair(other) == _pair(record)
-
-    others = [each for each in published(record.header["name"]) if each.header["bench"].get("device") != "cpu"]
-    return max([record, *others], key=rank)
+            continue
+        fuller += [((_pair(other) == _pair(record), shown), other)] if shown > own else []
+    return max(fuller, key=lambda ranked: ranked[0])[1] if fuller else record
 
 
 def _pair(record: Record) -> object:

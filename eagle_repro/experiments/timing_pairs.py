@@ -12,7 +12,7 @@ import torch
 
 from eagle_repro.api import Pair
 from eagle_repro.engine.checkpoint import HeadConfig
-from eagle_repro.engine.devices import free_bytes
+from eagle_repro.engine.devices import dtype_name, free_bytes
 from eagle_repro.engine.head import Eagle3Head
 from eagle_repro.engine.target import Target
 from eagle_repro.sources.pairs import PairShape
@@ -41,7 +41,7 @@ def random_pair(shape: PairShape, device: str, dtype: torch.dtype, *, stack: str
         head=head,
         tokenizer=None,
         device=str(where),
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=dtype_name(dtype),
         stack=stack,
         max_length=MAX_LENGTH,
     )
@@ -61,7 +61,7 @@ def require_memory(shape: PairShape, device: str, dtype: torch.dtype) -> None:
     free = free_bytes(where)
     if free < needed:
         raise RuntimeError(
-            f"{shape.name} needs {needed / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')}, and {free / 1e9:.1f} GB "
+            f"{shape.name} needs {needed / 1e9:.1f} GB in {dtype_name(dtype)}, and {free / 1e9:.1f} GB "
             "of the card are free: a larger card is needed"
         )
 

@@ -104,11 +104,15 @@ def as_timed(record: Record) -> Record:
     """
     rows = _of(record, "timing")
     if rows.empty:
-        reasons = [row["reason"] for row in skipped(record).to_dict("records") if row["axis"] not in AXES]
-        why = reasons[0] if reasons else "measure 09_batch_context to its end"
+        why = next((reason for _, reason in untimed(record)), "measure 09_batch_context to its end")
         raise ValueError(f"{record.path.name} timed no pair: {why}")
     changed = {"pair": {"name": rows["pair"].iloc[0]}, "dtype": rows["dtype"].iloc[0]}
     return replace(record, header=record.header | {"bench": record.header["bench"] | changed})
+
+
+def untimed(record: Record) -> list[tuple[str, str]]:
+    """The timing-only pairs that were left out, each with the reason."""
+    return [(row["pair"], row["reason"]) for row in skipped(record).to_dict("records") if row["axis"] not in AXES]
 
 
 def skipped(record: Record) -> pd.DataFrame:

@@ -70,11 +70,7 @@ def gone(record: Record) -> Table:
 def timing(record: Record) -> Table:
     """What step and cycle of the timing-only pair cost along both axes, or why there was none."""
     frame = scaling.timing(record)
-    missing = [
-        f"{row['pair']} was left out: {row['reason']}."
-        for row in scaling.skipped(record).to_dict("records")
-        if row["axis"] not in AXES
-    ]
+    missing = [f"{pair} was left out: {reason}." for pair, reason in scaling.untimed(record)]
     record = record if frame.empty else scaling.as_timed(record)
     rows = [row | {"tree": tree_label(row), "axis": AXES[row["axis"]]} for row in frame.to_dict("records")]
     ms: dict[str, Any] = {"form": fixed(2), "right": True}
