@@ -146,6 +146,19 @@ def test_one_question_gives_no_interval_and_no_verdict(article: Run) -> None:
     assert (result.verdict, result.effect.estimate.low) == ("undecided", None)
 
 
+def test_mismatches_are_counted_in_one_half_precision_and_not_over_two(article: Run) -> None:
+    record = article.record("06_lossless")
+    coarser = [
+        {**row, "key": f"{row['key']}/coarse", "dtype": "bfloat16", "mismatches": row["mismatches"] * 20}
+        for row in record.rows
+        if row.get("what") == "greedy" and row["dtype"] == "float16"
+    ]
+    alone = check_one(BY_ID["mismatches"], article)
+    for rows in (coarser + record.rows, record.rows + coarser):
+        both = check_one(BY_ID["mismatches"], Run("both", {"06_lossless": replace(record, rows=rows)}))
+        assert both.verdict == alone.verdict == "reproduced" and both.found == alone.found
+
+
 def test_a_real_mismatch_is_never_the_same_text(article: Run) -> None:
     record = article.record("06_lossless")
     rows = [dict(row) for row in record.rows]
