@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
+import seaborn
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
 from eagle_repro.measure import domain
 from eagle_repro.measure.records import Record
@@ -22,7 +23,7 @@ __all__ = ["gains", "heat_speedup", "heat_tau"]
 
 COLOUR = METHOD_COLOURS["eagle"]
 HEAT = LinearSegmentedColormap.from_list("heat", ["#f5f9fc", COLOUR])
-DARK = 0.6  # share of the scale from which the text on it is white
+LIGHT = 1.35  # the scale ends above the largest value, so that most cells are light enough for small dark print
 CELL = 0.46  # inches that a head takes
 ROW = 0.24  # inches that a group takes among the differences
 
@@ -80,34 +81,34 @@ def _heat(frame: pd.DataFrame, value: str, form: str, finding: str, record: Reco
     heads, groups = list(dict.fromkeys(frame["head"])), list(dict.fromkeys(frame["group"]))
     wide = frame.pivot(index="head", columns="group", values=value).loc[heads, groups].astype(float)
     figure, (axes,) = canvas(1.0 + CELL * len(heads))
-    scale = Normalize(wide.min().min(), wide.max().max())
-    axes.pcolormesh(wide.to_numpy(), cmap=HEAT, norm=scale, edgecolors="white", linewidth=1.5)
-    for row in frame.to_dict("records"):
-        place = (groups.index(row["group"]) + 0.5, heads.index(row["head"]) + 0.5)
-        _cell(axes, place, form.format, row[value], row[f"{value}_low"], row[f"{value}_high"], scale)
+    frame = frame.assign(label=[_label(form, value, row) for row in frame.to_dict("records")])
+    labels = frame.pivot(index="head", columns="group", values="label").loc[heads, groups].fillna("")
+    top = LIGHT * wide.max().max()
+    seaborn.heatmap(wide, annot=labels, fmt="", cmap=HEAT, vmax=top, cbar=False, linewidths=1.5, ax=axes)
+    for cell in list(axes.texts):
+        _apart(axes, cell)
     inside = sum(domain_ == "in" and name != domain.IN_DOMAIN for name, domain_ in _domains(frame).items())
     axes.axvline(inside, color=GREY, linewidth=2)
     names = [group_name(group, lang) for group in groups]
     axes.set_xticks([n + 0.5 for n in range(len(groups))], names, rotation=30, ha="right", rotation_mode="anchor")
-    axes.set_yticks([n + 0.5 for n in range(len(heads))], heads)
-    axes.set_ylim(len(heads), 0)
-    axes.set_xlabel(word("axis_sets", lang))
+    axes.set_yticks([n + 0.5 for n in range(len(heads))], heads, rotation=0)
+    axes.set(xlabel=word("axis_sets", lang), ylabel="")
     axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
     return finish(figure, finding, record, lang)
 
 
-def _cell(
-    axes: Axes, place: tuple[float, float], form: Callable[[float], str], value: float, low: float | None,
-    high: float | None, scale: Normalize,
-) -> None:  # fmt: skip
-    colour = "white" if scale(value) > DARK else "#222222"
-    x, y = place
-    known = low is not None and not math.isnan(low)
-    axes.text(x, y - 0.14 * known, form(value), ha="center", va="center", fontsize=9, color=colour)
-    if known:
-        axes.text(x, y + 0.22, f"{low:.2f}–{high:.2f}", ha="center", va="center", fontsize=6, color=colour)
+def _label(form: str, value: str, row: dict[str, Any]) -> str:
+    """The value, and below it the interval where there is one."""
+    low, high = row[f"{value}_low"], row[f"{value}_high"]
+    spread = f"\n{low:.2f}–{high:.2f}" if low is not None and not math.isnan(low) else ""
+    return form.format(row[value]) + spread
+
+
+def _apart(axes: Axes, cell: Text) -> None:
+    """The value of a cell in its middle, and its interval in small print below."""
+    (x, y), (value, _, spread) = cell.get_position(), cell.get_text().partition("\n")
+    cell.set(text=value, y=y - 0.14 if spread else y, fontsize=9)
+    axes.text(x, y + 0.22, spread, ha="center", va="center", fontsize=6, color=cell.get_color())
 
 
 def _domains(frame: pd.DataFrame) -> dict[str, str | None]:
