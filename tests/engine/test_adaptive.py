@@ -16,6 +16,7 @@ import torch
 import eagle_repro as er
 from eagle_repro.api import Pair
 from eagle_repro.engine import generate as loops
+from eagle_repro.engine import shape as sizes
 from eagle_repro.engine.accept import Accepted, Sampling, Told
 from eagle_repro.engine.adaptive import (
     CANDIDATES,
@@ -287,6 +288,32 @@ def test_every_cycle_reads_what_its_own_tree_needs_and_a_plain_step_what_it_need
         for (shape, _), context in zip(read, contexts, strict=True)
     ]
     assert (None, 64) in read and {shape for shape, _ in read} == {None, SMALL, wide}
+
+
+def test_a_span_without_a_slot_to_spare_is_enough(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounding up to buckets would hide one that is too short, but for the lengths at which buckets end."""
+    monkeypatch.setattr(loops, "Chooser", Dice)
+    monkeypatch.setattr(trained, "launcher", Eager())
+    monkeypatch.setattr(Eager, "seconds", lambda *_: 1.0)
+    shapes = [TreeShape(2, 0, 1), LARGE, TreeShape(2, 5, 10), TreeShape(60, 7, 10)]
+    options = {"method": "adaptive", "shape": shapes, "max_new_tokens": 40, "record_trees": True}
+
+    def written(prompts: list[list[int]]) -> list[er.Generation]:
+        Dice.dice = random.Random(7)
+        return er.generate(trained, prompts, **options)
+
+    for prompts in ([[5, 6, 7]], [[9] * 40, [5, 6, 7], [30]]):
+        with monkeypatch.context() as exact:
+            roomy = written(prompts)
+            exact.setattr(sizes, "BUCKET", 1)
+            exact.setattr(loops, "BUCKET", 1)
+            tight = written(prompts)
+        assert [out.ids for out in tight] == [out.ids for out in roomy]
+        for one, other in zip(tight, roomy, strict=True):
+            for done, expected in zip(one.cycles, other.cycles, strict=True):
+                assert done.tree is not None and expected.tree is not None
+                assert torch.equal(done.tree.tokens, expected.tree.tokens)
+                torch.testing.assert_close(done.tree.scores, expected.tree.scores, atol=1e-4, rtol=1e-4)
 
 
 def test_wide_candidates_are_left_to_gpus() -> None:
