@@ -23,7 +23,11 @@ def holds(given: Record) -> int:
 
 OWN = record("own", "small", "cpu", 2)
 SAME, FULLER = record("same", "small", "cuda", 5), record("fuller", "small", "cuda:0", 6)
-OTHER, CPU, EMPTY = record("other", "large", "cuda", 9), record("cpu", "small", "cpu", 9), record("-", "small", "cuda", 0)
+OTHER, CPU, EMPTY = (
+    record("other", "large", "cuda", 9),
+    record("cpu", "small", "cpu", 9),
+    record("-", "small", "cuda", 0),
+)
 
 
 @pytest.mark.parametrize(
