@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import eagle_repro as er
+from eagle_repro import api
 from eagle_repro.api import Pair
 from eagle_repro.engine import generate as loops
 from eagle_repro.engine import shape as sizes
@@ -28,7 +29,6 @@ from eagle_repro.engine.adaptive import (
     WIDE,
     Chooser,
     Levels,
-    usual_candidates,
 )
 from eagle_repro.engine.request import Request
 from eagle_repro.engine.shape import TreeShape
@@ -316,11 +316,17 @@ def test_a_span_without_a_slot_to_spare_is_enough(trained: Pair, monkeypatch: py
                 torch.testing.assert_close(done.tree.scores, expected.tree.scores, atol=1e-4, rtol=1e-4)
 
 
-def test_wide_candidates_are_left_to_gpus() -> None:
-    """A CPU would time them for as long as a text takes, and never pick them."""
-    cpu, gpu = usual_candidates("cpu"), usual_candidates("cuda:1")
-    assert set(cpu) < set(gpu) == {*CANDIDATES, *WIDE}
-    assert max(shape.total_tokens for shape in cpu) <= 60 < min(shape.total_tokens for shape in WIDE)
+def test_wide_candidates_are_left_to_gpus(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU would time them for longer than a text takes."""
+    monkeypatch.setattr(api, "run_batch", lambda target, head, requests, *_: requests)
+    monkeypatch.setattr(api, "clock", lambda device: None)
+
+    def asked(device: str) -> Any:
+        request: Any = er.generate(replace(trained, device=device), [1], method="adaptive", max_new_tokens=4)
+        return request.shapes
+
+    assert asked("cpu") == CANDIDATES and asked("cuda:1") == (*CANDIDATES, *WIDE)
+    assert max(shape.total_tokens for shape in CANDIDATES) <= 60 < min(shape.total_tokens for shape in WIDE)
 
 
 def test_candidates_are_made_ready_where_they_are_picked(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
