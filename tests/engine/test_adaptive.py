@@ -354,5 +354,15 @@ def test_costs_are_measured_once_for_lengths_up_to_the_next_power_of_two(trained
     options: dict[str, Any] = {"method": "adaptive", "shape": [SMALL, LARGE], "max_new_tokens": 2, "stop": "never"}
     times = [er.generate(trained, [7] * length, **options).capture_s for length in (130, 150, 190)]
     assert times[0] > 0 and times[1:] == [0, 0]
-    assert er.generate(trained, [7] * 230, **options).capture_s > 0
+    assert er.generate(trained, [7] * 260, **options).capture_s > 0
     assert er.generate(trained, [[7] * 130] * 2, **options)[0].capture_s > 0, "another batch"
+
+
+@pytest.mark.parametrize("lengths", [(10, 40, 62), (70, 100, 127), (900, 980, 1020)])
+def test_all_candidates_are_timed_at_one_length_however_much_each_reads(lengths: list[int], trained: Pair) -> None:
+    """Else the slots of one would be counted twice: a tree timed with four times the slots of a plain step."""
+    trained = replace(trained)
+    shapes = [SMALL, TreeShape(60, 7, 10)]
+    for length in lengths:
+        er.generate(trained, [7] * length, method="adaptive", shape=shapes, max_new_tokens=2, stop="never")
+        assert len(trained.launcher.known) == 3, length
