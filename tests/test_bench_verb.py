@@ -67,6 +67,8 @@ def test_every_stack_has_its_steps_and_phases(capsys: pytest.CaptureFixture[str]
         (("--stack", "graph"), "needs a CUDA device"),
         (("--stack", "fast"), "'fast' is not known"),
         (("--device", ""), "device='' is not known"),
+        (("--dtype", ""), "dtype='' is not known"),
+        (("--stack", ""), "stack='' is not known"),
         (("--shape-of", "toy", "--dtype", "int8"), "dtype='int8' is not known"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from eagle_repro.cli.verbs import as_rows, finish, load, tell
+from eagle_repro.cli.verbs import as_rows, finish, load, or_auto, tell
 
 if TYPE_CHECKING:
     from eagle_repro.api import Pair
@@ -28,12 +28,12 @@ def bench(args: argparse.Namespace) -> int:
     from eagle_repro.present import stack_tables, tables
 
     _check(args)
-    device, *others = target_devices("auto" if args.device is None else args.device)
+    device, *others = target_devices(or_auto(args.device))
     if others:
         raise ValueError(f'--device {args.device} was given, and bench times one card: name one, as in "cuda:0"')
     usual = "float16" if device.type == "cuda" else "float32"
-    dtype = usual if args.dtype in (None, "auto") else dtype_name(resolve_dtype(args.dtype, device))
-    names = [resolve_stack(args.stack, device)] if args.stack else stacks_of(device)
+    dtype = usual if or_auto(args.dtype) == "auto" else dtype_name(resolve_dtype(args.dtype, device))
+    names = [resolve_stack(args.stack, device)] if args.stack is not None else stacks_of(device)
     watching = Watching(args.cycles or CYCLES[device.type], turns=1, context=CONTEXT, tokens=TOKENS)
     bandwidth = measured_bandwidth(device)
     rows: list[dict[str, Any]] = []

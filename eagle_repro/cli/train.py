@@ -74,7 +74,7 @@ def train(args: argparse.Namespace) -> int:
     from eagle_repro.sources.questions import read_questions
     from eagle_repro.training.fit import fit
 
-    if "LOCAL_RANK" in os.environ and not args.device:  # accelerate starts one process a GPU
+    if "LOCAL_RANK" in os.environ and args.device is None:  # accelerate starts one process a GPU
         args.device = f"cuda:{os.environ['LOCAL_RANK']}"
     settings = _settings(args)
     prompts = [each.turns[0] for each in read_questions(args.prompts)] if args.prompts else []

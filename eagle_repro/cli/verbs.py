@@ -206,12 +206,17 @@ def load(args: argparse.Namespace) -> Pair:
         DEFAULT_PAIR if unnamed else args.pair,
         target=args.target,
         head=args.head,
-        device="auto" if args.device is None else args.device,
-        dtype=args.dtype or "auto",
-        stack=args.stack or "auto",
+        device=or_auto(args.device),
+        dtype=or_auto(args.dtype),
+        stack=or_auto(args.stack),
         max_length=args.max_length,
         rope_theta=args.rope_theta,
     )
+
+
+def or_auto(value: str | None) -> str:
+    """An option's value, "auto" where it was not given. One that is given empty stays so, and is refused later."""
+    return "auto" if value is None else value
 
 
 def tell(line: str) -> None:

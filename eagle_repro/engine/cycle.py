@@ -100,7 +100,7 @@ def cycle(
 
     shape None is a plain step: the tree is its root. With a head, its features are kept for a later tree; catch: the
     head sees beforehand what it has not seen, and makes room. span: cache slots that passes read, at least length +
-    shape.slots.
+    slots_of(shape).
     """
 
     def drafted() -> DraftTree:

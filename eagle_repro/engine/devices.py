@@ -14,7 +14,7 @@ BESIDE_WEIGHTS = 1_000_000_000  # bytes of caches, activations and the libraries
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """ "float16" for torch.float16."""
+    """What options, pairs and records call a dtype: torch.float16 is "float16"."""
     return str(dtype).removeprefix("torch.")
 
 

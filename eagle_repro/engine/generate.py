@@ -146,9 +146,7 @@ class _Decoding:
         for shape, each in spans.items():
             self.stack.prepare(self.batch, shape, each[:1] if adaptive else each, apart=self.request.instrument)
         if adaptive:
-            self.chooser = Chooser(
-                {shape: self.stack.seconds(self.batch, shape, each[0], self.clock) for shape, each in spans.items()}
-            )
+            self.chooser = Chooser({shape: self.stack.seconds(self.batch, shape, first, self.clock) for shape in spans})
             self.next = self.chooser.pick()
 
     def step(self) -> None:

@@ -85,7 +85,10 @@ def node_capacity(depth: int, top_k: int) -> int:
 
 
 def slots_of(shape: TreeShape | None) -> int:
-    """Cache slots that a cycle may touch beyond the committed length; shape None is a plain step."""
+    """Cache slots that a cycle needs beyond the committed length; shape None is a plain step.
+
+    The padding of what waits for the head may be written farther, at most to the last slot, which no text reaches.
+    """
     return shape.slots if shape is not None else 2
 
 

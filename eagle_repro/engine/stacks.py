@@ -23,7 +23,7 @@ from eagle_repro.engine.capture import Recorded, captured, side_stream, unchange
 from eagle_repro.engine.compiled import compiling
 from eagle_repro.engine.cycle import Launch, State, at_once, cycle
 from eagle_repro.engine.head import Eagle3Head
-from eagle_repro.engine.shape import TreeShape
+from eagle_repro.engine.shape import TreeShape, read_span, slots_of
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
@@ -117,14 +117,17 @@ class Eager:
         self,
         batch: Batch,
         shape: TreeShape | None,
-        span: int,
+        length: int,
         clock: Callable[[], float],
     ) -> float:
-        """What one such cycle takes, its read-back included: the median of a few; the state comes through unchanged.
+        """What one such cycle takes after `length` tokens, its read-back included: the median of a few; the state comes
+        through unchanged.
 
-        Measured once for spans between two powers of 2: a cycle grows slowly with what it reads, and all trees alike.
+        Measured once for lengths between two powers of 2, of all shapes at the same: a cycle grows slowly with what it
+        reads, and all alike.
         """
-        size = (batch.state.length.shape[0], (span - 1).bit_length())
+        span = read_span(length, slots_of(shape))
+        size = (batch.state.length.shape[0], (read_span(length, 0) - 1).bit_length())
         key = (batch.target, batch.head, shape, *size, replace(batch.sampling, seed=0))
         if key not in self.known:
             start, before, times = clock(), self.capture_s, []

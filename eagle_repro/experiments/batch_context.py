@@ -99,7 +99,7 @@ def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
 
 
 def measured_far(record: Record) -> Record:
-    """The record of a GPU: this one, or where it is of a CPU, the published one that has the most points."""
+    """The record to show: this one, or where it is of a CPU, a published one of more points (of_a_gpu)."""
     return of_a_gpu(record, lambda each: len(scaling.points(each)))
 
 

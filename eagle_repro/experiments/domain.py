@@ -69,7 +69,7 @@ def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
 
 
 def shown(record: Record) -> Record:
-    """The record to show: this one, or where no GPU is present, a published one that holds more heads."""
+    """The record to show: this one, or where it is of a CPU, a published one of more heads (of_a_gpu)."""
     return of_a_gpu(record, lambda each: len(domain.present(each)))
 
 

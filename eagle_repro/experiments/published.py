@@ -28,7 +28,8 @@ def of_a_gpu(record: Record, holds: Callable[[Record], int]) -> Record:
     """
     if record.header["bench"].get("device") != "cpu":
         return record
-    own, fuller = holds(record), []
+    own = holds(record)
+    fuller: list[tuple[bool, int, Record]] = []  # whether of the same pair; what it holds; itself
     for other in published(record.header["name"]):
         if other.header["bench"].get("device") == "cpu":
             continue
@@ -36,8 +37,9 @@ def of_a_gpu(record: Record, holds: Callable[[Record], int]) -> Record:
             shown = holds(other)
         except ValueError:
             continue
-        fuller += [((_pair(other) == _pair(record), shown), other)] if shown > own else []
-    return max(fuller, key=lambda ranked: ranked[0])[1] if fuller else record
+        if shown > own:
+            fuller.append((_pair(other) == _pair(record), shown, other))
+    return max(fuller, key=lambda each: each[:2])[2] if fuller else record
 
 
 def _pair(record: Record) -> object:

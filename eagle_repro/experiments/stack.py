@@ -91,7 +91,7 @@ def run(pair: Pair, protocol: Protocol, out: Path) -> pd.DataFrame:
 
 
 def compared(record: Record) -> Record:
-    """The record that compares stacks: this one, or where it is of a CPU, the published one of the most stacks."""
+    """The record that compares stacks: this one, or where it is of a CPU, a published one of more (of_a_gpu)."""
     return of_a_gpu(record, lambda each: len(stacks.names(each)))
 
 

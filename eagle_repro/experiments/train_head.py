@@ -82,7 +82,7 @@ def measure(session: Session, progress: Progress = silent) -> Record:
 
 
 def shown(record: Record) -> Record:
-    """The record to show: this one, or where no GPU is present, that of a published training of more steps."""
+    """The record to show: this one, or where it is of a CPU, that of a published training of more steps (of_a_gpu)."""
     return of_a_gpu(record, lambda each: int(training.fit(each)["steps"]))
 
 

@@ -60,26 +60,27 @@ FIGURES: dict[str, tuple[str, Callable[[Record, str], Picture]]] = {
 
 @dataclass(frozen=True)
 class Absent:
-    """What stands in a notebook for a figure that the run cannot draw."""
+    """What stands in a notebook for a figure that cannot be drawn, and why it cannot."""
 
     name: str
-    record: str
+    reason: str
 
     def __repr__(self) -> str:
-        return f"no figure {self.name}: the run has no finished {self.record} that holds enough for it"
+        return f"no figure {self.name}: {self.reason}"
 
 
 def figure(run: Run, name: str, lang: str = "en") -> Picture | Absent:
     """A figure of the report by name (FIGURES)."""
-    return draw(run, name, lang) or Absent(name, FIGURES[name][0])
+    lacking = f"the run has no finished {FIGURES[name][0]} that holds enough for it"
+    return draw(run, name, lang) or Absent(name, lacking)
 
 
 def drawn(function: Callable[[Record], Picture], record: Record, name: str, folder: Path | str) -> Picture | Absent:
-    """The figure of a record, saved and shown by a notebook; where the record holds too little for it, what says so."""
+    """The figure of a record, saved and shown by a notebook; where the record holds too little for it, the reason."""
     try:
         return save(function(record), name, folder)
-    except ValueError:  # the figures' way to say what a record lacks
-        return Absent(name, record.header["name"])
+    except ValueError as lacking:  # the figures' way to say what a record lacks
+        return Absent(name, str(lacking))
 
 
 def draw(run: Run, name: str, lang: str) -> Picture | None:

@@ -14,8 +14,10 @@ import pytest
 import torch
 
 import eagle_repro as er
+from eagle_repro import api
 from eagle_repro.api import Pair
 from eagle_repro.engine import generate as loops
+from eagle_repro.engine import shape as sizes
 from eagle_repro.engine.accept import Accepted, Sampling, Told
 from eagle_repro.engine.adaptive import (
     CANDIDATES,
@@ -27,7 +29,6 @@ from eagle_repro.engine.adaptive import (
     WIDE,
     Chooser,
     Levels,
-    usual_candidates,
 )
 from eagle_repro.engine.request import Request
 from eagle_repro.engine.shape import TreeShape
@@ -289,11 +290,43 @@ def test_every_cycle_reads_what_its_own_tree_needs_and_a_plain_step_what_it_need
     assert (None, 64) in read and {shape for shape, _ in read} == {None, SMALL, wide}
 
 
-def test_wide_candidates_are_left_to_gpus() -> None:
-    """A CPU would time them for as long as a text takes, and never pick them."""
-    cpu, gpu = usual_candidates("cpu"), usual_candidates("cuda:1")
-    assert set(cpu) < set(gpu) == {*CANDIDATES, *WIDE}
-    assert max(shape.total_tokens for shape in cpu) <= 60 < min(shape.total_tokens for shape in WIDE)
+def test_a_span_without_a_slot_to_spare_is_enough(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounding up to buckets would hide one that is too short, but for the lengths at which buckets end."""
+    monkeypatch.setattr(loops, "Chooser", Dice)
+    monkeypatch.setattr(trained, "launcher", Eager())
+    monkeypatch.setattr(Eager, "seconds", lambda *_: 1.0)
+    shapes = [TreeShape(2, 0, 1), LARGE, TreeShape(2, 5, 10), TreeShape(60, 7, 10)]
+    options = {"method": "adaptive", "shape": shapes, "max_new_tokens": 40, "record_trees": True}
+
+    def written(prompts: list[list[int]]) -> list[er.Generation]:
+        Dice.dice = random.Random(7)
+        return er.generate(trained, prompts, **options)
+
+    for prompts in ([[5, 6, 7]], [[9] * 40, [5, 6, 7], [30]]):
+        with monkeypatch.context() as exact:
+            roomy = written(prompts)
+            exact.setattr(sizes, "BUCKET", 1)
+            exact.setattr(loops, "BUCKET", 1)
+            tight = written(prompts)
+        assert [out.ids for out in tight] == [out.ids for out in roomy]
+        for one, other in zip(tight, roomy, strict=True):
+            for done, expected in zip(one.cycles, other.cycles, strict=True):
+                assert done.tree is not None and expected.tree is not None
+                assert torch.equal(done.tree.tokens, expected.tree.tokens)
+                torch.testing.assert_close(done.tree.scores, expected.tree.scores, atol=1e-4, rtol=1e-4)
+
+
+def test_wide_candidates_are_left_to_gpus(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU would time them for longer than a text takes."""
+    monkeypatch.setattr(api, "run_batch", lambda target, head, requests, *_: requests)
+    monkeypatch.setattr(api, "clock", lambda device: None)
+
+    def asked(device: str) -> Any:
+        request: Any = er.generate(replace(trained, device=device), [1], method="adaptive", max_new_tokens=4)
+        return request.shapes
+
+    assert asked("cpu") == CANDIDATES and asked("cuda:1") == (*CANDIDATES, *WIDE)
+    assert max(shape.total_tokens for shape in CANDIDATES) <= 60 < min(shape.total_tokens for shape in WIDE)
 
 
 def test_candidates_are_made_ready_where_they_are_picked(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,5 +354,15 @@ def test_costs_are_measured_once_for_lengths_up_to_the_next_power_of_two(trained
     options: dict[str, Any] = {"method": "adaptive", "shape": [SMALL, LARGE], "max_new_tokens": 2, "stop": "never"}
     times = [er.generate(trained, [7] * length, **options).capture_s for length in (130, 150, 190)]
     assert times[0] > 0 and times[1:] == [0, 0]
-    assert er.generate(trained, [7] * 230, **options).capture_s > 0
+    assert er.generate(trained, [7] * 260, **options).capture_s > 0
     assert er.generate(trained, [[7] * 130] * 2, **options)[0].capture_s > 0, "another batch"
+
+
+@pytest.mark.parametrize("lengths", [(10, 40, 62), (70, 100, 127), (900, 980, 1020)])
+def test_all_candidates_are_timed_at_one_length_however_much_each_reads(lengths: list[int], trained: Pair) -> None:
+    """Else the slots of one would be counted twice: a tree timed with four times the slots of a plain step."""
+    trained = replace(trained)
+    shapes = [SMALL, TreeShape(60, 7, 10)]
+    for length in lengths:
+        er.generate(trained, [7] * length, method="adaptive", shape=shapes, max_new_tokens=2, stop="never")
+        assert len(trained.launcher.known) == 3, length

@@ -165,7 +165,7 @@ def test_a_pass_reads_its_tree_whole_and_little_beyond(
     length: int, depth: int, top_k: int, nodes: int, more: int
 ) -> None:
     shape, _ = TreeShape.clipped(max(2, nodes), depth, top_k)
-    span = read_span(length, shape.slots + more)  # more: of another candidate of the same text
+    span = read_span(length, shape.slots + more)  # more: where one span serves a whole text
     read = shape.pass_span(span)
     assert length + shape.total_tokens <= read <= span
     assert read % BUCKET == 0

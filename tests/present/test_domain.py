@@ -145,7 +145,8 @@ def test_a_head_that_is_not_here_is_a_row_with_the_reason(alone: Record, tmp_pat
     assert "not here (code, no-code)" in domain_tables.answers(alone).text()
     with pytest.raises(ValueError, match="no two heads that are compared"):
         domain_plots.gains(alone)
-    assert "no figure 07_gains" in repr(gallery.drawn(domain_plots.gains, alone, "07_gains", tmp_path))
+    absent = repr(gallery.drawn(domain_plots.gains, alone, "07_gains", tmp_path))
+    assert absent.startswith("no figure 07_gains: ") and "no two heads that are compared" in absent
 
 
 def test_titles_follow_the_record(record: Record, alone: Record) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from eagle_repro.measure import stacks
 from eagle_repro.measure.records import Record
-from eagle_repro.present import console, scaling_plots, scaling_tables, stack_plots, stack_tables
+from eagle_repro.present import console, gallery, scaling_plots, scaling_tables, stack_plots, stack_tables
 from eagle_repro.present.theme import Picture
 from tests.present import stack_rows as rows
 
@@ -97,7 +98,7 @@ def test_a_bandwidth_that_is_not_known_is_left_out_and_not_zero() -> None:
     assert "n/a" in text and "GB/s" not in text and "nan" not in text
 
 
-def test_a_timing_only_pair_that_did_not_fit_is_a_note_and_the_figures_reason(write: Write) -> None:
+def test_a_timing_only_pair_that_did_not_fit_is_a_note_and_the_figures_reason(write: Write, tmp_path: Path) -> None:
     reason = "qwen3-1.7b needs 5.0 GB in float16, and 3.0 GB of the card are free: a larger card is needed"
     row = {"key": "skipped/timing/0/qwen3-1.7b", "what": "skipped", "axis": "timing", "value": 0, "pair": "qwen3-1.7b"}
     record = write("09_batch_context", [*rows.batch_rows(), *rows.context_rows(), row | {"reason": reason}], {})
@@ -105,6 +106,8 @@ def test_a_timing_only_pair_that_did_not_fit_is_a_note_and_the_figures_reason(wr
     assert reason not in scaling_tables.points(record).text() and len(console.of(record)) == 3
     with pytest.raises(ValueError, match=f"timed no pair: {reason}"):
         scaling_plots.timing(record)
+    absent = repr(gallery.drawn(scaling_plots.timing, record, "09_timing", tmp_path))
+    assert absent == f"no figure 09_timing: 09_batch_context.jsonl timed no pair: {reason}"
 
 
 @pytest.mark.parametrize("name", TABLES)
