@@ -25,7 +25,7 @@ from eagle_repro.engine.shape import TreeShape
 #: Where nobody names candidates: small trees win where a pass costs by the token, wide ones where it does not.
 CANDIDATES = (
     TreeShape(2, 0, 1), TreeShape(3, 1, 2), TreeShape(6, 2, 2), TreeShape(16, 3, 4), TreeShape(11, 0, 10),
-    TreeShape(32, 1, 10), TreeShape(60, 2, 10), TreeShape(60, 4, 10),
+    TreeShape(32, 1, 10), TreeShape(60, 2, 10), TreeShape(60, 4, 10), TreeShape(60, 5, 10),
 )  # fmt: skip
 #: Beside them on a GPU, where a pass of so many nodes may cost hardly more. A CPU would time them longer than a text
 #: takes.

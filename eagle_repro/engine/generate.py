@@ -132,22 +132,20 @@ class _Decoding:
         self.pending = 1  # of the state, in the row where most waits
 
     def prepare(self, longest: int) -> None:
-        """Have the stack make ready the cycles of all lengths up to `longest`; learn what the candidates take.
+        """Have the stack make ready the cycles of all lengths up to `longest`, or learn what the candidates take.
 
         Of many candidates few are picked at each length, and so those are made ready when they are.
         """
-        adaptive = self.request.method == "adaptive"
-        first = max(len(each.prompt) for each in self.requests)  # no cycle reads less, and less would cut a row short
-        plain = () if self.request.method in ("eagle", "chain") else (None,)
-        spans = {
-            shape: range(read_span(first, slots_of(shape)), read_span(longest, slots_of(shape)) + 1, BUCKET)
-            for shape in (*plain, *self.request.shapes)
-        }
-        for shape, each in spans.items():
-            self.stack.prepare(self.batch, shape, each[:1] if adaptive else each, apart=self.request.instrument)
-        if adaptive:
-            self.chooser = Chooser({shape: self.stack.seconds(self.batch, shape, first, self.clock) for shape in spans})
+        request, first = self.request, max(len(each.prompt) for each in self.requests)  # no cycle reads less
+        if request.method == "adaptive":
+            shapes: tuple[TreeShape | None, ...] = (None, *request.shapes)
+            seconds = {shape: self.stack.seconds(self.batch, shape, first, self.clock) for shape in shapes}
+            self.chooser = Chooser(seconds)
             self.next = self.chooser.pick()
+            return
+        shape, slots = self.next, slots_of(self.next)
+        spans = range(read_span(first, slots), read_span(longest - 1, slots) + 1, BUCKET)  # the last token is no root
+        self.stack.prepare(self.batch, shape, spans, apart=request.instrument)
 
     def step(self) -> None:
         """One cycle of every row that has not ended."""

@@ -23,8 +23,8 @@ def published(name: str) -> list[Record]:
 def of_a_gpu(record: Record, holds: Callable[[Record], int]) -> Record:
     """The record to show: this one, or where it is of a CPU, a published one of a GPU that holds more.
 
-    holds: how much a record has to show; a published one of which it raises ValueError is passed over. Of several that
-    hold more than this one, those of the same pair come first, and then the fullest.
+    holds: how much a record has to show; a published one of which it raises ValueError or RecordError is passed over.
+    Of several that hold more than this one, those of the same pair come first, and then the fullest.
     """
     if record.header["bench"].get("device") != "cpu":
         return record
@@ -35,7 +35,7 @@ def of_a_gpu(record: Record, holds: Callable[[Record], int]) -> Record:
             continue
         try:
             shown = holds(other)
-        except ValueError:
+        except (ValueError, RecordError):
             continue
         if shown > own:
             fuller.append((_pair(other) == _pair(record), shown, other))

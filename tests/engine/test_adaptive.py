@@ -347,6 +347,8 @@ def test_candidates_are_made_ready_where_they_are_picked(trained: Pair, monkeypa
     assert {shape for shape, span in made if span == first} == {None, *shapes}, "all are timed"
     assert len(later) > 1
     assert all({shape for shape, span in made if span == each} == {MIDDLE} for each in later)
+    again = er.generate(trained, [7] * 60, method="adaptive", shape=shapes, max_new_tokens=9, stop="never")
+    assert again.capture_s == 0, "what its first cycles might draft is timed already, and the rest is not picked"
 
 
 def test_costs_are_measured_once_for_lengths_up_to_the_next_power_of_two(trained: Pair) -> None:

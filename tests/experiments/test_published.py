@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eagle_repro.experiments import published
-from eagle_repro.measure.records import Record
+from eagle_repro.measure.records import Record, RecordError
 
 
 def record(name: str, pair: str, device: str, rows: int) -> Record:
@@ -18,6 +18,8 @@ def record(name: str, pair: str, device: str, rows: int) -> Record:
 def holds(given: Record) -> int:
     if not given.rows:
         raise ValueError("nothing to show")
+    if given.path.name == "foreign":
+        raise RecordError("no such rows")
     return len(given.rows)
 
 
@@ -28,13 +30,14 @@ OTHER, CPU, EMPTY = (
     record("cpu", "small", "cpu", 9),
     record("-", "small", "cuda", 0),
 )
+FOREIGN = record("foreign", "small", "cuda", 9)
 
 
 @pytest.mark.parametrize(
     ("others", "shown"),
     [
         ([], OWN),
-        ([CPU, EMPTY], OWN),
+        ([CPU, EMPTY, FOREIGN], OWN),
         ([record("as much", "small", "cuda", 2)], OWN),
         ([OTHER, EMPTY], OTHER),
         ([OTHER, SAME, FULLER, CPU], FULLER),
