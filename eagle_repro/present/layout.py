@@ -129,8 +129,8 @@ def tree_label(row: Mapping[Any, Any], gap: str = " ") -> str:
 
 
 def fixed(digits: int, unit: str = "") -> Form:
-    """A number with so many decimals."""
-    return lambda value: f"{value:,.{digits}f}{unit}"
+    """A number with so many decimals; what rounds to nothing has no sign."""
+    return lambda value: f"{value:z,.{digits}f}{unit}"
 
 
 def share(value: float) -> str:
@@ -144,8 +144,8 @@ def yes_no(value: bool) -> str:
 
 
 def times(value: float) -> str:
-    """A speedup, marked when it is a loss."""
-    return f"{value:.2f}x" + (f" {SLOWER}" if value < 1 else "")
+    """A speedup, marked when it is a loss in the digits shown."""
+    return f"{value:.2f}x" + (f" {SLOWER}" if round(value, 2) < 1 else "")
 
 
 def interval(low: float | None, high: float | None, digits: int = 2) -> str:

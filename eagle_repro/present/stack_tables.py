@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from eagle_repro.measure import stacks
 from eagle_repro.measure.records import Record
-from eagle_repro.present.layout import GAINS, RATES, Column, Table, fixed, share, spans, table, times, tree_label
+from eagle_repro.present.layout import (
+    GAINS,
+    RATES,
+    UNKNOWN,
+    Column,
+    Table,
+    fixed,
+    share,
+    spans,
+    table,
+    times,
+    tree_label,
+)
 from eagle_repro.present.words import bench_line
 
 __all__ = ["costs", "gains", "overhead", "timed"]
@@ -18,6 +30,7 @@ MADE_READY = (
     "made ready: seconds until cycles are replayed, of them a first run and compiling, MB of buffers and of graphs; "
     "in none of the times."
 )
+SINGLE = "A set of one question has no interval, and what it says of a stack is rough."
 
 
 def costs(record: Record) -> Table:
@@ -85,6 +98,7 @@ def gains(record: Record) -> Table:
     notes = [
         "against plain: plain decoding on the same stack, equal tokens, prefill and capture apart. Brackets: 95% "
         "bootstrap over questions.",
+        *_single(rows),
         bench_line(record),
     ]
     return table("What speculation gives, by stack", rows, columns, notes)
@@ -114,7 +128,13 @@ def overhead(record: Record) -> Table:
         f"left: what speculation saves a token on the faster stack. The rest of what it saves on {slow} was the "
         "launching of operations.",
         "Brackets: 95% bootstrap over questions.",
+        *_single(rows),
         bench_line(record),
     ]
     alone = [f"One stack alone was measured ({slow}): nothing to compare.", bench_line(record)]
     return table("How much of the gain was overhead", rows, columns, notes if rows else alone)
+
+
+def _single(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The note that one question stands for a set, where it does."""
+    return [SINGLE] if any(row["questions"] == 1 for row in rows) else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,14 @@ def test_tables_say_what_was_left_out_and_what_one_stack_cannot_tell(records: di
     )
     assert "16000: left out, 16000 tokens and an answer are beyond" in scaling_tables.points(records["09"]).text()
     assert ">2" in scaling_tables.gone(records["09 short"]).text()
+
+
+def test_tables_say_that_one_question_alone_is_rough(records: dict[str, Record]) -> None:
+    record = records["08"]
+    named = next(row["question"] for row in record.rows if "question" in row)
+    one = replace(record, rows=[row for row in record.rows if row.get("question", named) == named])
+    for make in (stack_tables.gains, stack_tables.overhead):
+        assert stack_tables.SINGLE in make(one).text() and stack_tables.SINGLE not in make(record).text()
 
 
 def test_a_place_between_two_points_has_two_digits() -> None:

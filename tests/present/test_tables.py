@@ -63,7 +63,8 @@ def test_a_terminal_without_cyrillic_gets_escapes(small: Table) -> None:
 
 def test_a_loss_is_marked_and_a_gain_is_not() -> None:
     assert times(0.994) == "0.99x (slower)"
-    assert times(1.0) == "1.00x"
+    assert times(1.0) == times(0.997) == "1.00x"
+    assert fixed(2)(-0.004) == "0.00" and fixed(2)(-0.006) == "-0.01"
     assert interval(1.0, 2.0) == "[1.00, 2.00]"
     assert interval(None, float("nan")) == "n/a"
 
