@@ -12,7 +12,6 @@ from eagle_repro.measure.records import Record
 from eagle_repro.present.layout import (
     GAINS,
     RATES,
-    UNKNOWN,
     Column,
     Table,
     fixed,
