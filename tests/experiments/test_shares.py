@@ -218,7 +218,8 @@ os.rename(sys.argv[1] + ".part", sys.argv[1])
 time.sleep(300)
 """
 PARENT = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 from eagle_repro.experiments import shares
 shares._run_to_the_end([sys.executable, "-c", *sys.argv[1:]], os.environ)
 """
