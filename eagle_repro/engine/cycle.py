@@ -34,7 +34,8 @@ class State:
     length (B,): committed tokens, which fill slots 0..length-1 of the target's cache.
     root (B,): the target's next token, chosen but in no cache yet; node 0 of the next tree.
     features (B, m, 3H), followers (B, m), pending (B,): true features of the last `pending` committed positions, which
-    the head has not seen yet, and the token that follows each; rows past `pending` are padding.
+    the head has not seen yet, and the token that follows each; rows past `pending` are padding. few: the rows that a
+    tree's cycle leaves pending at most, None for all there are; more than those wait after plain steps alone.
     active (B,) bool: rows still being decoded; the others keep length, root and pending, and nobody reads the rest.
     noise (B, m, V) float32: for the token after a node of depth 0, 1, ...; None when greedy.
     """
@@ -48,10 +49,19 @@ class State:
     noise: Tensor | None
     target_cache: SlotCache
     head_cache: SlotCache | None
+    few: int | None = None
 
     @classmethod
     def blank(
-        cls, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, *, sampled: bool = False
+        cls,
+        target: Target,
+        head: Eagle3Head | None,
+        batch: int,
+        slots: int,
+        rows: int,
+        *,
+        few: int | None = None,
+        sampled: bool = False,
     ) -> State:
         """Buffers for `batch` texts: caches of `slots` slots, `rows` features a text, noise when sampled."""
         device = target.device
@@ -66,6 +76,7 @@ class State:
             noise=torch.zeros(batch, rows, target.vocabulary, device=device) if sampled else None,
             target_cache=target.cache(batch, slots),
             head_cache=head.cache(batch, slots) if head is not None else None,
+            few=few,
         )
 
     @property
@@ -98,16 +109,17 @@ def cycle(
 ) -> tuple[DraftTree, Accepted]:
     """Draft a tree, verify it in one target pass, accept the path the target agrees with, commit it.
 
-    shape None is a plain step: the tree is its root. With a head, its features are kept for a later tree; catch: the
-    head sees beforehand what it has not seen, and makes room. span: cache slots that passes read, at least length +
-    slots_of(shape).
+    shape None is a plain step: the tree is its root. With a head, its features are kept for a later tree. catch: the
+    head sees all that waits, before a plain step to make room, before a tree because more than state.few wait. span:
+    cache slots that passes read, at least length + slots_of(shape).
     """
+    rows = None if catch else state.few
 
     def drafted() -> DraftTree:
         if shape is not None and head is not None:
-            return draft(head, state, shape, span)
+            return draft(head, state, shape, span, rows)
         if catch and head is not None:
-            catch_up(head, state, span)
+            catch_up(head, state, span, rows)
             state.pending.mul_(~state.active)
         return root_tree(state.root)
 
@@ -124,19 +136,21 @@ def cycle(
     return tree, accepted
 
 
-def draft(head: Eagle3Head, state: State, shape: TreeShape, span: int) -> DraftTree:
-    """The tree under state.root that the head finds most likely, from depth + 1 head passes."""
-    return build_tree(state.root, draft_candidates(head, state, shape.depth, shape.top_k, span), shape)
+def draft(head: Eagle3Head, state: State, shape: TreeShape, span: int, rows: int | None = None) -> DraftTree:
+    """The tree under state.root that the head finds most likely, from depth + 1 head passes; rows: see catch_up."""
+    return build_tree(state.root, draft_candidates(head, state, shape.depth, shape.top_k, span, rows), shape)
 
 
-def draft_candidates(head: Eagle3Head, state: State, depth: int, k: int, span: int) -> Candidates:
+def draft_candidates(
+    head: Eagle3Head, state: State, depth: int, k: int, span: int, rows: int | None = None
+) -> Candidates:
     """Everything that depth + 1 head passes of width k draft under state.root: k + depth * k * k candidates.
 
-    What a level drafts does not depend on how many nodes are kept, nor on the levels below it.
+    What a level drafts does not depend on how many nodes are kept, nor on the levels below it. rows: see catch_up.
     """
     assert state.head_cache is not None
     device, cache = state.length.device, state.head_cache
-    hidden = catch_up(head, state, span)  # (B, 1, H): the head's output for the root
+    hidden = catch_up(head, state, span, rows)  # (B, 1, H): the head's output for the root
     tokens, logprobs = best_children(head, hidden, k)
     inputs, best, hidden = tokens[:, 0], logprobs[:, 0], hidden.repeat(1, k, 1)  # of the k frontier nodes
     if not depth:
@@ -182,17 +196,19 @@ def pick_rows(x: Tensor, rows: Tensor) -> Tensor:
     return x.gather(1, rows.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
 
 
-def catch_up(head: Eagle3Head, state: State, span: int) -> Tensor:
+def catch_up(head: Eagle3Head, state: State, span: int, rows: int | None = None) -> Tensor:
     """Give the head the features it has not seen; its output (B, 1, H) at the last committed position.
 
-    Padding rows write behind the committed slots, where nothing reads before drafting overwrites it.
+    rows: of the features that the pass reads, all pending ones among them; by default all there are. Padding rows write
+    behind the committed slots, where nothing reads before drafting overwrites it.
     """
     assert state.head_cache is not None
+    features, followers = state.features[:, :rows], state.followers[:, :rows]
     start = state.length - state.pending
-    rows = torch.arange(state.features.shape[1], device=start.device)
-    cache = state.head_cache.at(start.unsqueeze(1) + rows, span)
-    mask = prefix_mask(cache.slots + 1, span, state.features.dtype).unsqueeze(1)
-    hidden = head(head.fuse(state.features), state.followers, cache.slots, mask, cache)
+    places = torch.arange(features.shape[1], device=start.device)
+    cache = state.head_cache.at(start.unsqueeze(1) + places, span)
+    mask = prefix_mask(cache.slots + 1, span, features.dtype).unsqueeze(1)
+    hidden = head(head.fuse(features), followers, cache.slots, mask, cache)
     return pick_rows(hidden, (state.pending - 1).unsqueeze(1))
 
 

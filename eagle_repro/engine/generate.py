@@ -69,7 +69,7 @@ def _write(
     request = requests[0]
     longest = max(len(each.prompt) + each.budget for each in requests)
     slots = max(map(slots_of, request.shapes or (None,)))
-    rows = room_for_features(request, len(requests), target.device)
+    few, rows = most_committed(request), room_for_features(request, len(requests), target.device)
 
     def now() -> float:
         """The clock, stopped while the stack makes something ready."""
@@ -77,7 +77,7 @@ def _write(
 
     captured, start = stack.capture_s, now()
     sampled = not request.sampling.greedy
-    state = stack.state(target, head, len(requests), read_span(longest, slots), rows, sampled=sampled)
+    state = stack.state(target, head, len(requests), read_span(longest, slots), rows, few=few, sampled=sampled)
     first = prefill(target, head, requests, state)
     texts = [Text(each, target.eos_ids) for each in requests]
     for text, token in zip(texts, first, strict=True):
@@ -101,11 +101,15 @@ def _write(
     ]
 
 
+def most_committed(request: Request) -> int:
+    """Tokens that a cycle commits at most."""
+    return max((shape.levels + 1 for shape in request.shapes), default=1)
+
+
 def room_for_features(request: Request, batch: int, device: torch.device) -> int:
     """Features that a row must hold: what a cycle commits at most; with plain steps on a GPU as many as may wait."""
-    committed = max((shape.levels + 1 for shape in request.shapes), default=1)
     waiting = WAITING // batch if request.method == "adaptive" and device.type == "cuda" else 0
-    return max(committed, waiting)
+    return max(most_committed(request), waiting)
 
 
 def _retire(state: State, texts: Sequence[Text]) -> None:
@@ -177,7 +181,8 @@ class _Decoding:
     def _launch(self, shape: TreeShape | None, span: int) -> tuple[DraftTree, Told, dict[str, Any]]:
         """The cycle's tree; what is told of it; its phases' seconds."""
         following = shape is None and self.batch.head is not None
-        catch = following and self.pending == self.batch.state.features.shape[1]
+        room = self.batch.state.features.shape[1]
+        catch = self.pending > most_committed(self.request) if shape else following and self.pending == room
         if self.request.instrument:  # so that no phase holds what making it ready takes
             self.stack.prepare(self.batch, shape, [span], apart=True)
         phases = _Phases(self.clock) if self.request.instrument else None

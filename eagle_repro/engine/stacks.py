@@ -73,10 +73,10 @@ class Eager:
         return nullcontext()
 
     def state(
-        self, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, *, sampled: bool
+        self, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, *, few: int, sampled: bool
     ) -> State:
-        """Buffers for `batch` texts of `slots` cache slots and trees of rows - 1 levels; blank."""
-        return State.blank(target, head, batch, slots, rows, sampled=sampled)
+        """Buffers for `batch` texts of `slots` cache slots, `rows` features and trees of few - 1 levels; blank."""
+        return State.blank(target, head, batch, slots, rows, few=few, sampled=sampled)
 
     def prepare(
         self,
@@ -130,7 +130,8 @@ class Eager:
         size = (batch.state.length.shape[0], (read_span(length, 0) - 1).bit_length())
         key = (batch.target, batch.head, shape, *size, replace(batch.sampling, seed=0))
         if key not in self.known:
-            start, before, times = clock(), self.capture_s, []
+            start, before = clock(), self.capture_s
+            times: list[float] = []
             while len(times) <= TIMED or (len(times) <= MOST and sum(times[1:]) < ENOUGH):
                 with unchanged(batch.state.small):
                     began = clock()
@@ -169,7 +170,7 @@ class Graph(Eager):
             self._lock.release()
 
     def state(
-        self, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, *, sampled: bool
+        self, target: Target, head: Eagle3Head | None, batch: int, slots: int, rows: int, *, few: int, sampled: bool
     ) -> State:
         """The kept buffers, blank again; made anew, and the graphs over them dropped, where they do not suffice."""
         kept = self._state
@@ -182,7 +183,7 @@ class Graph(Eager):
             self._state, kept = None, None
             self._graphs.clear()
             self._pool = None  # a pool dies with its last graph
-            self._state = State.blank(target, head, batch, slots, rows, sampled=sampled)
+            self._state = State.blank(target, head, batch, slots, rows, few=few, sampled=sampled)
             self._owners = target, head
             return self._state
         # A pass of the head reads as many waiting features as these texts may have, not as the largest ever had.
@@ -192,7 +193,8 @@ class Graph(Eager):
         caches = (cache for cache in (kept.target_cache, kept.head_cache) if cache is not None)
         for buffer in (kept.features, *(cache.kv for cache in caches)):
             buffer.zero_()  # what is not finite would shine through any mask
-        return replace(kept, features=features, followers=followers, noise=kept.noise if sampled else None)
+        noise = kept.noise if sampled else None
+        return replace(kept, features=features, followers=followers, few=few, noise=noise)
 
     def prepare(
         self,
@@ -241,7 +243,7 @@ class Graph(Eager):
         apart: bool = False,
     ) -> dict[str, Recorded[Any]]:
         """The graphs of a cycle: one of it all, or one a phase, so that a clock can look in between."""
-        room = batch.state.features.shape[1]
+        room = batch.state.few, batch.state.features.shape[1]
         key = (batch.target, batch.head, shape, span, replace(batch.sampling, seed=0), catch, apart, room)
         if key in self._graphs:
             self._graphs[key] = self._graphs.pop(key)  # the latest used last

@@ -16,6 +16,7 @@ import torch
 import eagle_repro as er
 from eagle_repro import api
 from eagle_repro.api import Pair
+from eagle_repro.engine import cycle as cycles
 from eagle_repro.engine import generate as loops
 from eagle_repro.engine import shape as sizes
 from eagle_repro.engine.accept import Accepted, Sampling, Told
@@ -97,6 +98,30 @@ def test_a_tree_after_plain_steps_is_that_of_a_head_that_saw_everything(
             longest = max(longest, plain)
         text = [5, 6, 7, *out.ids[: len(text) - 3 + done.emitted]]
     assert seen > 5 and longest > MIDDLE.levels + 1, "long waits and trees after them"
+
+
+@pytest.mark.parametrize("stack", [Eager, Graph])
+def test_the_head_reads_many_waiting_features_where_many_wait_and_else_few(
+    stack: type[Eager], trained: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass of 32 rows takes longer than one of 6, in every cycle of a tree."""
+    monkeypatch.setattr(loops, "room_for_features", lambda *_: loops.WAITING)
+    monkeypatch.setattr(loops, "Chooser", Dice)
+    Dice.dice = random.Random(3)
+    monkeypatch.setattr(trained, "launcher", stack())
+    waited, seen = [], cycles.catch_up
+
+    def watched(head: Any, state: Any, span: int, rows: int | None = None) -> torch.Tensor:
+        waited.append((int(state.pending.max()), rows))
+        return seen(head, state, span, rows)
+
+    monkeypatch.setattr(cycles, "catch_up", watched)
+    options: dict[str, Any] = {"max_new_tokens": 150, "stop": "never"}
+    out = er.generate(trained, [5, 6, 7], method="adaptive", shape=[SMALL, LARGE], **options)
+    assert out.ids == er.generate(trained, [5, 6, 7], method="plain", **options).ids
+    few = LARGE.levels + 1
+    assert {rows for _, rows in waited} == {few, None}
+    assert all(waiting <= few for waiting, rows in waited if rows == few), "none is left out"
 
 
 def test_a_head_that_is_always_right_is_followed_and_one_that_never_is_is_not(target: Any, text: Text) -> None:

@@ -164,9 +164,10 @@ def test_a_small_tree_after_a_large_one_has_the_room_that_it_needs() -> None:
     rooms = []
     for each in asked:
         assert story(run(target, head, each, stack=graph)) == story(run(target, head, each))
-        rooms.append(graph.state(target, head, 1, 64, each.shape.levels + 1, sampled=False).features.shape[1])
+        rows = each.shape.levels + 1
+        rooms.append(graph.state(target, head, 1, 64, rows, few=rows, sampled=False).features.shape[1])
     assert rooms == [8, 3, 8] and graph._state is not None and graph._state.features.shape[1] == 8
-    assert {key[-1] for key in graph._graphs} == {8, 3}
+    assert {key[-1] for key in graph._graphs} == {(8, 8), (3, 3)}
 
 
 @torch.inference_mode()
