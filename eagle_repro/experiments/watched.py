@@ -149,4 +149,4 @@ def _seconds(before: Any, after: Any) -> float:
 def _bytes(state: State) -> int:
     """Bytes of a state's tensors, its caches included."""
     values = (getattr(state, each.name) for each in fields(state))
-    return sum(value.nbytes for value in values if value is not None)
+    return sum(getattr(value, "nbytes", 0) for value in values)
