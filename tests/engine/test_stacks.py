@@ -288,3 +288,24 @@ def test_only_what_is_captured_may_take_attention_kernels_that_are_planned(monke
         run(target, head, request([1, 2, 3, 4, 5], shape=TreeShape(9, 2, 4), max_new_tokens=6), stack=stack)
         assert seen == {5: {False}, 9: {cycles}}
     assert isinstance(attention_kernels(torch.device("cpu")), nullcontext)
+
+
+@pytest.mark.parametrize(("took", "cycles"), [(0.1, 3), (0.012, 3), (0.007, 5), (0.001, 12)])
+def test_what_a_cycle_takes_is_timed_more_often_where_that_takes_little(took: float, cycles: int) -> None:
+    class Timed(Eager):
+        now, done = 0.0, 0
+
+        def cycle(self, *given: Any, **named: Any) -> Any:
+            self.now, self.done = self.now + took, self.done + 1
+            return super().cycle(*given, **named)
+
+        def seconds(self, *given: Any) -> float:
+            before, median = self.done, super().seconds(*given)
+            timed.append((self.done - before - 1, median))  # the first is thrown away
+            return median
+
+    timed: list[tuple[int, float]] = []
+    stack = Timed()
+    asked = request([1, 2], method="adaptive", candidates=(TREE,), max_new_tokens=3)
+    run(*moved("cpu"), asked, clock=lambda: stack.now, stack=stack)
+    assert timed == [(cycles, pytest.approx(took))] * 2, "a plain step and the tree"
