@@ -33,11 +33,11 @@ class State:
 
     length (B,): committed tokens, which fill slots 0..length-1 of the target's cache.
     root (B,): the target's next token, chosen but in no cache yet; node 0 of the next tree.
-    features (B, m, 3H), followers (B, m), pending (B,): true features of the last `pending` committed positions, which
-    the head has not seen yet, and the token that follows each; rows past `pending` are padding. few: the rows that a
-    tree's cycle leaves pending at most, None for all there are; more than those wait after plain steps alone.
+    features (B, f, 3H), followers (B, f), pending (B,): true features of the last `pending` committed positions, which
+    the head has not seen yet, and the token that follows each; rows past `pending` are padding. few: m of the largest
+    tree, what its cycle leaves pending at most, None for f; more than that wait after plain steps alone, up to f >= m.
     active (B,) bool: rows still being decoded; the others keep length, root and pending, and nobody reads the rest.
-    noise (B, m, V) float32: for the token after a node of depth 0, 1, ...; None when greedy.
+    noise (B, f, V) float32: for the token after a node of depth 0, 1, ...; None when greedy.
     """
 
     length: Tensor
@@ -119,7 +119,7 @@ def cycle(
         if shape is not None and head is not None:
             return draft(head, state, shape, span, rows)
         if catch and head is not None:
-            catch_up(head, state, span, rows)
+            catch_up(head, state, span)
             state.pending.mul_(~state.active)
         return root_tree(state.root)
 

@@ -23,8 +23,8 @@ from eagle_repro.engine.stacks import Batch, Eager, no_mark
 from eagle_repro.engine.target import Target
 from eagle_repro.engine.tree import DraftTree
 
-#: Committed tokens, of all rows together, that may wait for the head between trees: on a GPU a pass of so many takes no
-#: longer than one of a few, and comes more rarely.
+#: Committed tokens, of all rows together, that may wait for the head behind plain steps: on a GPU one pass of so many
+#: takes less than several of a few.
 WAITING = 32
 
 __all__ = ["Cycle", "Generation", "NonFiniteLogits", "Request", "run", "run_batch"]
@@ -113,8 +113,9 @@ def room_for_features(request: Request, batch: int, device: torch.device) -> int
 
 
 def _retire(state: State, texts: Sequence[Text]) -> None:
-    """Rows whose text has ended stay as they are."""
+    """Rows whose text has ended stay as they are, with no more waiting than any cycle's pass reads."""
     state.active.copy_(torch.tensor([text.stop_reason is None for text in texts]))
+    state.pending.masked_fill_(~state.active, 1)
 
 
 @dataclass
@@ -180,11 +181,13 @@ class _Decoding:
 
     def _launch(self, shape: TreeShape | None, span: int) -> tuple[DraftTree, Told, dict[str, Any]]:
         """The cycle's tree; what is told of it; its phases' seconds."""
-        following = shape is None and self.batch.head is not None
-        room = self.batch.state.features.shape[1]
-        catch = self.pending > most_committed(self.request) if shape else following and self.pending == room
+        state, following = self.batch.state, shape is None and self.batch.head is not None
+        if shape is not None:
+            catch = state.few is not None and self.pending > state.few
+        else:
+            catch = following and self.pending == state.features.shape[1]
         if self.request.instrument:  # so that no phase holds what making it ready takes
-            self.stack.prepare(self.batch, shape, [span], apart=True)
+            self.stack.prepare(self.batch, shape, [span], apart=True, catch=catch)
         phases = _Phases(self.clock) if self.request.instrument else None
         tree, accepted = self.stack.cycle(self.batch, shape, span, phases.mark if phases else no_mark, catch=catch)
         self.pending = self.pending + 1 if following and not catch else 1 if following else 0

@@ -85,10 +85,11 @@ class Eager:
         spans: Iterable[int],
         *,
         apart: bool = False,
+        catch: bool | None = None,
     ) -> None:
         """Make ready what cycles of these spans need, so that no clock sees it; a state comes through unchanged.
 
-        apart: with phases that a mark is called after.
+        apart: with phases that a mark is called after. catch: see cycle; by default plain steps of both kinds.
         """
 
     def cycle(
@@ -203,11 +204,12 @@ class Graph(Eager):
         spans: Iterable[int],
         *,
         apart: bool = False,
+        catch: bool | None = None,
     ) -> None:
         following = shape is None and batch.head is not None
         for span in spans:
-            for catch in (False, True) if following else (False,):
-                self._phases(batch, shape, span, catch=catch, apart=apart)
+            for kind in (catch,) if catch is not None else (False, True) if following else (False,):
+                self._phases(batch, shape, span, catch=kind, apart=apart)
 
     def cycle(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -19,6 +20,7 @@ from eagle_repro.api import Pair
 from eagle_repro.engine import cycle as cycles
 from eagle_repro.engine import generate as loops
 from eagle_repro.engine import shape as sizes
+from eagle_repro.engine import stacks
 from eagle_repro.engine.accept import Accepted, Sampling, Told
 from eagle_repro.engine.adaptive import (
     CANDIDATES,
@@ -121,7 +123,53 @@ def test_the_head_reads_many_waiting_features_where_many_wait_and_else_few(
     assert out.ids == er.generate(trained, [5, 6, 7], method="plain", **options).ids
     few = LARGE.levels + 1
     assert {rows for _, rows in waited} == {few, None}
-    assert all(waiting <= few for waiting, rows in waited if rows == few), "none is left out"
+    assert all((rows == few) == (waiting <= few) for waiting, rows in waited), "none is left out, no more is read"
+
+
+def room_of_a_gpu(request: Request, batch: int, device: torch.device) -> int:
+    return max(loops.most_committed(request), loops.WAITING // batch)
+
+
+@pytest.mark.parametrize("stack", [Eager, Graph])
+@pytest.mark.parametrize("seed", range(12, 20))
+def test_rows_may_end_while_many_features_wait(
+    seed: int, stack: type[Eager], trained: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The passes of the others go on over theirs, and read few again."""
+    monkeypatch.setattr(loops, "room_for_features", room_of_a_gpu)
+    monkeypatch.setattr(loops, "Chooser", Dice)
+    monkeypatch.setattr(trained, "launcher", stack())
+    prompts = [[5, 6, 7], [9] * 40]
+    options: dict[str, Any] = {"max_new_tokens": 60, "sampling": Sampling(0.9, 0.95, 40, seed=seed)}
+    plain = er.generate(trained, prompts, method="plain", **options)
+    Dice.dice = random.Random(seed)
+    out = er.generate(trained, prompts, method="adaptive", shape=[SMALL, MIDDLE], **options)
+    assert [each.ids for each in out] == [each.ids for each in plain]
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_phases_of_a_tree_after_many_plain_steps_hold_nothing_of_making_it_ready(
+    before: int, trained: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picks = iter([*[LARGE] * before, *[None] * 10, *[LARGE] * 60])
+
+    class Script(Chooser):
+        def pick(self) -> TreeShape | None:
+            return next(picks)
+
+    def slow(*given: Any) -> None:
+        time.sleep(0.1)
+        warm_up(*given)
+
+    warm_up = stacks.warm_up
+    monkeypatch.setattr(stacks, "warm_up", slow)
+    monkeypatch.setattr(loops, "room_for_features", room_of_a_gpu)
+    monkeypatch.setattr(loops, "Chooser", Script)
+    monkeypatch.setattr(trained, "launcher", Graph())
+    options: dict[str, Any] = {"max_new_tokens": 40, "stop": "never", "instrument": True}
+    out = er.generate(trained, [5, 6, 7], method="adaptive", shape=[SMALL, LARGE], **options)
+    phases = [seconds for done in out.cycles for seconds in (done.draft_s, done.verify_s, done.accept_s, done.commit_s)]
+    assert sum(seconds or 0.0 for seconds in phases) <= out.decode_s
 
 
 def test_a_head_that_is_always_right_is_followed_and_one_that_never_is_is_not(target: Any, text: Text) -> None:
