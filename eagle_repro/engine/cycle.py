@@ -9,7 +9,7 @@ Shapes: B rows, n tree nodes, m = drafted levels + 1 (most tokens a cycle commit
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import torch
@@ -113,13 +113,13 @@ def cycle(
     head sees all that waits, before a plain step to make room, before a tree because more than state.few wait. span:
     cache slots that passes read, at least length + slots_of(shape).
     """
-    rows = None if catch else state.few
+    waiting = replace(state, few=None) if catch else state  # as the head reads it
 
     def drafted() -> DraftTree:
         if shape is not None and head is not None:
-            return draft(head, state, shape, span, rows)
+            return draft(head, waiting, shape, span)
         if catch and head is not None:
-            catch_up(head, state, span)
+            catch_up(head, waiting, span)
             state.pending.mul_(~state.active)
         return root_tree(state.root)
 
@@ -136,21 +136,19 @@ def cycle(
     return tree, accepted
 
 
-def draft(head: Eagle3Head, state: State, shape: TreeShape, span: int, rows: int | None = None) -> DraftTree:
-    """The tree under state.root that the head finds most likely, from depth + 1 head passes; rows: see catch_up."""
-    return build_tree(state.root, draft_candidates(head, state, shape.depth, shape.top_k, span, rows), shape)
+def draft(head: Eagle3Head, state: State, shape: TreeShape, span: int) -> DraftTree:
+    """The tree under state.root that the head finds most likely, from depth + 1 head passes."""
+    return build_tree(state.root, draft_candidates(head, state, shape.depth, shape.top_k, span), shape)
 
 
-def draft_candidates(
-    head: Eagle3Head, state: State, depth: int, k: int, span: int, rows: int | None = None
-) -> Candidates:
+def draft_candidates(head: Eagle3Head, state: State, depth: int, k: int, span: int) -> Candidates:
     """Everything that depth + 1 head passes of width k draft under state.root: k + depth * k * k candidates.
 
-    What a level drafts does not depend on how many nodes are kept, nor on the levels below it. rows: see catch_up.
+    What a level drafts does not depend on how many nodes are kept, nor on the levels below it.
     """
     assert state.head_cache is not None
     device, cache = state.length.device, state.head_cache
-    hidden = catch_up(head, state, span, rows)  # (B, 1, H): the head's output for the root
+    hidden = catch_up(head, state, span)  # (B, 1, H): the head's output for the root
     tokens, logprobs = best_children(head, hidden, k)
     inputs, best, hidden = tokens[:, 0], logprobs[:, 0], hidden.repeat(1, k, 1)  # of the k frontier nodes
     if not depth:
@@ -196,14 +194,14 @@ def pick_rows(x: Tensor, rows: Tensor) -> Tensor:
     return x.gather(1, rows.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
 
 
-def catch_up(head: Eagle3Head, state: State, span: int, rows: int | None = None) -> Tensor:
+def catch_up(head: Eagle3Head, state: State, span: int) -> Tensor:
     """Give the head the features it has not seen; its output (B, 1, H) at the last committed position.
 
-    rows: of the features that the pass reads, all pending ones among them; by default all there are. Padding rows write
-    behind the committed slots, where nothing reads before drafting overwrites it.
+    The pass reads state.few rows, all pending ones among them. Padding rows write behind the committed slots, where
+    nothing reads before drafting overwrites it.
     """
     assert state.head_cache is not None
-    features, followers = state.features[:, :rows], state.followers[:, :rows]
+    features, followers = state.features[:, : state.few], state.followers[:, : state.few]
     start = state.length - state.pending
     places = torch.arange(features.shape[1], device=start.device)
     cache = state.head_cache.at(start.unsqueeze(1) + places, span)

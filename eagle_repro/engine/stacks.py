@@ -206,9 +206,9 @@ class Graph(Eager):
         apart: bool = False,
         catch: bool | None = None,
     ) -> None:
-        following = shape is None and batch.head is not None
+        kinds = (False, True) if shape is None and batch.head is not None else (False,)
         for span in spans:
-            for kind in (catch,) if catch is not None else (False, True) if following else (False,):
+            for kind in kinds if catch is None else (catch,):
                 self._phases(batch, shape, span, catch=kind, apart=apart)
 
     def cycle(

@@ -9,18 +9,7 @@ import pandas as pd
 
 from eagle_repro.measure import stacks
 from eagle_repro.measure.records import Record
-from eagle_repro.present.layout import (
-    GAINS,
-    RATES,
-    Column,
-    Table,
-    fixed,
-    share,
-    spans,
-    table,
-    times,
-    tree_label,
-)
+from eagle_repro.present.layout import GAINS, RATES, Column, Table, fixed, share, spans, table, times, tree_label
 from eagle_repro.present.words import bench_line
 
 __all__ = ["costs", "gains", "overhead", "timed"]

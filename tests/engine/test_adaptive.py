@@ -113,9 +113,9 @@ def test_the_head_reads_many_waiting_features_where_many_wait_and_else_few(
     monkeypatch.setattr(trained, "launcher", stack())
     waited, seen = [], cycles.catch_up
 
-    def watched(head: Any, state: Any, span: int, rows: int | None = None) -> torch.Tensor:
-        waited.append((int(state.pending.max()), rows))
-        return seen(head, state, span, rows)
+    def watched(head: Any, state: Any, span: int) -> torch.Tensor:
+        waited.append((int(state.pending.max()), state.few))
+        return seen(head, state, span)
 
     monkeypatch.setattr(cycles, "catch_up", watched)
     options: dict[str, Any] = {"max_new_tokens": 150, "stop": "never"}
@@ -126,8 +126,9 @@ def test_the_head_reads_many_waiting_features_where_many_wait_and_else_few(
     assert all((rows == few) == (waiting <= few) for waiting, rows in waited), "none is left out, no more is read"
 
 
-def room_of_a_gpu(request: Request, batch: int, device: torch.device) -> int:
-    return max(loops.most_committed(request), loops.WAITING // batch)
+def with_room_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, gpu = loops.room_for_features, torch.device("cuda")
+    monkeypatch.setattr(loops, "room_for_features", lambda request, batch, _: room(request, batch, gpu))
 
 
 @pytest.mark.parametrize("stack", [Eager, Graph])
@@ -136,7 +137,7 @@ def test_rows_may_end_while_many_features_wait(
     seed: int, stack: type[Eager], trained: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The passes of the others go on over theirs, and read few again."""
-    monkeypatch.setattr(loops, "room_for_features", room_of_a_gpu)
+    with_room_as_on_a_gpu(monkeypatch)
     monkeypatch.setattr(loops, "Chooser", Dice)
     monkeypatch.setattr(trained, "launcher", stack())
     prompts = [[5, 6, 7], [9] * 40]
@@ -163,7 +164,7 @@ def test_phases_of_a_tree_after_many_plain_steps_hold_nothing_of_making_it_ready
 
     warm_up = stacks.warm_up
     monkeypatch.setattr(stacks, "warm_up", slow)
-    monkeypatch.setattr(loops, "room_for_features", room_of_a_gpu)
+    with_room_as_on_a_gpu(monkeypatch)
     monkeypatch.setattr(loops, "Chooser", Script)
     monkeypatch.setattr(trained, "launcher", Graph())
     options: dict[str, Any] = {"max_new_tokens": 40, "stop": "never", "instrument": True}
