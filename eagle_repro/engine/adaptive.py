@@ -25,14 +25,14 @@ from eagle_repro.engine.shape import TreeShape
 #: Where nobody names candidates: small trees win where a pass costs by the token, wide ones where it does not.
 CANDIDATES = (
     TreeShape(2, 0, 1), TreeShape(3, 1, 2), TreeShape(6, 2, 2), TreeShape(16, 3, 4), TreeShape(11, 0, 10),
-    TreeShape(32, 1, 10), TreeShape(60, 2, 10), TreeShape(60, 4, 10), TreeShape(60, 5, 10),
+    TreeShape(32, 1, 10), TreeShape(60, 2, 10), TreeShape(60, 3, 10), TreeShape(60, 4, 10),
 )  # fmt: skip
 #: Beside them on a GPU, where a pass of so many nodes may cost hardly more. A CPU would time them longer than a text
 #: takes.
-WIDE = (TreeShape(128, 4, 10), TreeShape(128, 5, 10), TreeShape(128, 7, 10))
+WIDE = (TreeShape(128, 5, 10), TreeShape(128, 7, 10))
 FIRST_GUESS, FIRST_PRIOR = 0.7, 0.5  # of the first level of the smallest tree; cycles that this counts like
 PRIOR = 3.0  # cycles that a guess from the neighbours counts like
-GROWTH = 0.1  # what a tree of n times the nodes still misses of what the smaller one misses: n ** -GROWTH of it
+GROWTH = 0.05  # what a tree of n times the nodes still misses of what the smaller one misses: n ** -GROWTH of it
 MEMORY, IDLE = 0.9, 0.98  # what a cycle still counts for a cycle later, and for a plain step later
 TRUST = 3.0  # levels that the belief in the head's own chances counts like, before anything was accepted or not
 FIRST_PROBE, LAST_PROBE = 6, 96  # plain steps before a tree is tried, doubled by each try until a cycle pays again
