@@ -23,7 +23,7 @@ T = TypeVar("T")
 TREE_ATTENTION = "eagle_repro_tree"
 #: Kernels that take any length as it comes.
 UNPLANNED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-LONG, FEW = 1024, 128  # slots from which, and queries up to which, by_products() is faster on a GPU than a fused kernel
+LONG, FEW = 2048, 128  # slots from which, and queries up to which, by_products() is faster on a GPU than a fused kernel
 #: Queries of a block of torch's memory-efficient kernel, or of half of one. Where heads share keys by a stride of 0, it
 #: takes a query that is the only one of the last block for the only one of all, and is wrong for it (torch 2.11).
 BLOCK = 32
