@@ -10,7 +10,7 @@ from typing import Any, overload
 import torch
 
 from eagle_repro.engine.accept import Sampling
-from eagle_repro.engine.adaptive import usual_candidates
+from eagle_repro.engine.adaptive import CANDIDATES
 from eagle_repro.engine.devices import dtype_name, resolve_device, resolve_dtype, resolve_stack, target_devices
 from eagle_repro.engine.generate import Generation, Request, run_batch
 from eagle_repro.engine.head import Eagle3Head, load_head
@@ -203,7 +203,7 @@ def generate(  # type: ignore[misc]  # the overloads tell a text from a batch an
     decoded side by side and give a list. stop: "eos" ends at any id that the target's generation config declares,
     "never" goes on to exactly max_new_tokens. record_trees keeps every cycle's tree; instrument fills the phase times
     of cycles, at the price of waiting for the device after each phase; "hf" has neither. shape defaults to TreeShape();
-    "chain" uses its depth alone; "adaptive" takes candidates, by default engine.adaptive.usual_candidates(), and picks
+    "chain" uses its depth alone; "adaptive" takes candidates, by default engine.adaptive.CANDIDATES, and picks
     one or a plain step for every cycle. Sampled rows of a batch draw different noise.
 
     Raises ValueError in one line for what cannot be carried out, before any pass; NonFiniteLogits as soon as the
@@ -236,7 +236,7 @@ def generate(  # type: ignore[misc]  # the overloads tell a text from a batch an
 def _candidates(pair: Pair, method: str, shape: Any) -> tuple[TreeShape, ...]:
     """The shapes that a method may draft: those given, or the default ones that the head can serve."""
     if shape is None:
-        usual = usual_candidates(pair.device) if method == "adaptive" else (TreeShape(),)
+        usual = CANDIDATES if method == "adaptive" else (TreeShape(),)
         head: Eagle3Head | None = pair.head  # a pair made by hand may lack one, which is refused later
         limit = head.config.draft_vocabulary if head is not None else 0
         return tuple(each for each in usual if each.top_k <= limit) or usual

@@ -24,24 +24,36 @@ from eagle_repro.engine.shape import TreeShape
 
 #: Where nobody names candidates: small trees win where a pass costs by the token, wide ones where it does not.
 CANDIDATES = (
-    TreeShape(2, 0, 1), TreeShape(3, 1, 2), TreeShape(6, 2, 2), TreeShape(16, 3, 4), TreeShape(11, 0, 10),
-    TreeShape(32, 1, 10), TreeShape(60, 2, 10), TreeShape(60, 3, 10), TreeShape(60, 4, 10),
+    TreeShape(2, 0, 1), TreeShape(3, 1, 2), TreeShape(6, 2, 2), TreeShape(16, 3, 4), TreeShape(32, 1, 10),
+    TreeShape(60, 2, 10), TreeShape(60, 3, 10), TreeShape(60, 4, 10), TreeShape(60, 5, 10),
 )  # fmt: skip
-#: Beside them on a GPU, where a pass of so many nodes may cost hardly more. A CPU would time them longer than a text
-#: takes.
-WIDE = (TreeShape(128, 5, 10), TreeShape(128, 7, 10))
+HARDLY_MORE = 1.15  # times a tree's seconds that one of twice its nodes and no fewer levels takes to stand for it
 FIRST_GUESS, FIRST_PRIOR = 0.7, 0.5  # of the first level of the smallest tree; cycles that this counts like
 PRIOR = 3.0  # cycles that a guess from the neighbours counts like
-GROWTH = 0.05  # what a tree of n times the nodes still misses of what the smaller one misses: n ** -GROWTH of it
+GROWTH = 0.1  # what a tree of n times the nodes still misses of what the smaller one misses: n ** -GROWTH of it
 MEMORY, IDLE = 0.9, 0.98  # what a cycle still counts for a cycle later, and for a plain step later
 TRUST = 3.0  # levels that the belief in the head's own chances counts like, before anything was accepted or not
 FIRST_PROBE, LAST_PROBE = 6, 96  # plain steps before a tree is tried, doubled by each try until a cycle pays again
 WORTH = 0.98  # of a plain step's speed from which a tree is drafted: what it shows is worth as much
 
 
-def usual_candidates(device: str) -> tuple[TreeShape, ...]:
-    """What is picked from on a device ("cpu", "cuda", "cuda:1", ...) where nobody names candidates."""
-    return CANDIDATES if device == "cpu" else (*CANDIDATES, *WIDE)
+def worth_picking(seconds: Mapping[TreeShape | None, float]) -> list[TreeShape]:
+    """The trees among candidates that no larger one stands for.
+
+    What a tree shows of larger ones is a guess, so that each size more is one more to be misled by: where the nodes of
+    a pass cost next to nothing, as on a GPU with one text, small trees only hide what large ones would give.
+    """
+    kept: list[TreeShape] = []
+    for small in sorted((shape for shape in seconds if shape is not None), key=lambda shape: -shape.total_tokens):
+        if not any(
+            large.total_tokens >= 2 * small.total_tokens
+            and large.depth >= small.depth
+            and large.top_k >= small.top_k
+            and seconds[large] <= HARDLY_MORE * seconds[small]
+            for large in kept
+        ):
+            kept.append(small)
+    return kept
 
 
 class Levels:
@@ -87,7 +99,7 @@ class Chooser:
     def __init__(self, seconds: Mapping[TreeShape | None, float]) -> None:
         """seconds: what a cycle of each candidate takes, a plain step's among them."""
         self.seconds = seconds
-        self.shapes = [shape for shape in seconds if shape is not None]
+        self.shapes = worth_picking(seconds)
         deepest = max(shape.levels for shape in self.shapes)
         sizes = sorted({shape.total_tokens for shape in self.shapes})
         self.levels = {size: Levels(deepest, size / less) for less, size in pairwise([sizes[0], *sizes])}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from eagle_repro.engine.adaptive import Chooser, usual_candidates
+from eagle_repro.engine.adaptive import CANDIDATES, Chooser
 from eagle_repro.engine.shape import TreeShape
 from tests.engine.drafts import told
 
@@ -25,7 +25,7 @@ def milliseconds(shape: TreeShape | None) -> float:
     return verify + 0.45 + 0.122 * shape.depth
 
 
-COSTS = {shape: milliseconds(shape) for shape in (None, *usual_candidates("cuda"))}
+COSTS = {shape: milliseconds(shape) for shape in (None, *CANDIDATES)}
 
 
 @dataclass(frozen=True)
