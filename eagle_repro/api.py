@@ -203,8 +203,9 @@ def generate(  # type: ignore[misc]  # the overloads tell a text from a batch an
     decoded side by side and give a list. stop: "eos" ends at any id that the target's generation config declares,
     "never" goes on to exactly max_new_tokens. record_trees keeps every cycle's tree; instrument fills the phase times
     of cycles, at the price of waiting for the device after each phase; "hf" has neither. shape defaults to TreeShape();
-    "chain" uses its depth alone; "adaptive" takes candidates, by default engine.adaptive.CANDIDATES, and picks
-    one or a plain step for every cycle. Sampled rows of a batch draw different noise.
+    "chain" uses its depth alone; "adaptive" takes candidates, by default engine.adaptive.CANDIDATES, and picks one or
+    a plain step for every cycle, never one that a larger tree stands for at hardly more cost. Sampled rows of a batch
+    draw different noise.
 
     Raises ValueError in one line for what cannot be carried out, before any pass; NonFiniteLogits as soon as the
     target's logits are not finite.
