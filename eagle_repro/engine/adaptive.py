@@ -27,7 +27,7 @@ CANDIDATES = (
     TreeShape(2, 0, 1), TreeShape(3, 1, 2), TreeShape(6, 2, 2), TreeShape(16, 3, 4), TreeShape(32, 1, 10),
     TreeShape(60, 2, 10), TreeShape(60, 3, 10), TreeShape(60, 4, 10), TreeShape(60, 5, 10),
 )  # fmt: skip
-HARDLY_MORE = 1.15  # times a tree's seconds that one of twice its nodes and no fewer levels takes to stand for it
+HARDLY_MORE = 1.15  # times the seconds of a small tree, at most, of a larger one that stands for it
 FIRST_GUESS, FIRST_PRIOR = 0.7, 0.5  # of the first level of the smallest tree; cycles that this counts like
 PRIOR = 3.0  # cycles that a guess from the neighbours counts like
 GROWTH = 0.1  # what a tree of n times the nodes still misses of what the smaller one misses: n ** -GROWTH of it

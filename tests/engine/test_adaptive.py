@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import eagle_repro as er
+from eagle_repro import api
 from eagle_repro.api import Pair
 from eagle_repro.engine import cycle as cycles
 from eagle_repro.engine import generate as loops
@@ -390,6 +391,18 @@ def test_a_span_without_a_slot_to_spare_is_enough(trained: Pair, monkeypatch: py
                 assert done.tree is not None and expected.tree is not None
                 assert torch.equal(done.tree.tokens, expected.tree.tokens)
                 torch.testing.assert_close(done.tree.scores, expected.tree.scores, atol=1e-4, rtol=1e-4)
+
+
+def test_where_nobody_names_candidates_they_are_the_usual_ones(trained: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "run_batch", lambda target, head, requests, *_: requests)
+    monkeypatch.setattr(api, "clock", lambda device: None)
+
+    def asked(device: str) -> Any:
+        request: Any = er.generate(replace(trained, device=device), [1], method="adaptive", max_new_tokens=4)
+        return request.shapes
+
+    assert asked("cpu") == asked("cuda:1") == CANDIDATES
+    assert max(shape.total_tokens for shape in CANDIDATES) <= 60, "a CPU would time larger ones longer than texts take"
 
 
 def test_small_trees_are_candidates_where_a_pass_costs_by_the_token_alone() -> None:
